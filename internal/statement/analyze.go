@@ -1,0 +1,400 @@
+package statement
+
+import (
+	"crypto/sha256"
+	"strings"
+	"sync"
+)
+
+// Analyze says what sql can do. It never fails: a text that it does not
+// understand is private, writes and taints.
+func Analyze(sql string) *Analysis {
+	if len(sql) > MaxLen {
+		return opaque(sql, CauseTooLong, "is longer than 256 kB")
+	}
+	if strings.IndexByte(sql, 0) >= 0 {
+		return opaque(sql, CauseUnparsed, "has a NUL byte")
+	}
+	s := scanners.Get().(*scanner)
+	defer s.release()
+	s.start(sql)
+	if problem := s.run(); problem != "" {
+		return opaque(sql, CauseUnparsed, problem)
+	}
+	return s.analysis()
+}
+
+// opaque is the analysis of a text that was not understood. Its key is that
+// of the text as it stands.
+func opaque(sql, cause, reason string) *Analysis {
+	return &Analysis{
+		Cause: cause, Reason: reason,
+		Writes: true, Schema: true, Taints: true,
+		Backslash: strings.IndexByte(sql, '\\') >= 0,
+		Key:       sha256.Sum256([]byte(sql)),
+	}
+}
+
+// paren is what a parenthesis stands for.
+type paren uint8
+
+const (
+	parenPlain    paren = iota
+	parenCast           // CAST (, XMLSERIALIZE (: a type follows AS
+	parenCTE            // the query of a CTE
+	parenCTENames       // the column names of a CTE
+	parenOn             // DISTINCT ON (: an expression may follow it directly
+	parenOperator       // OPERATOR (: likewise
+	parenType           // modifiers of a type: a literal may follow it
+	parenTimeType       // modifiers of TIME
+	parenColumns        // columns of an alias, types perhaps with them
+	parenClauses        // an XML or JSON function of the grammar, with clauses of its own
+)
+
+// cteState is the place in a WITH clause.
+type cteState uint8
+
+const (
+	cteNone   cteState = iota
+	cteName            // a name follows
+	cteNamed           // behind the name or its column names
+	cteAs              // behind AS
+	cteClosed          // behind the query
+)
+
+// role is what the statement's first word makes of it.
+type role uint8
+
+const (
+	roleRead    role = iota
+	roleDML          // plain INSERT, UPDATE, DELETE, MERGE, TRUNCATE, COPY
+	roleExplain      // EXPLAIN, DECLARE: as harmless as the read in it
+	roleQuiet        // writes nothing
+	roleDDL          // CREATE, ALTER: may write and may call functions
+	roleOther        // may write anything
+)
+
+// rank orders the causes when a text has several; the first of the highest
+// rank is reported.
+type rank uint8
+
+const (
+	rankNone rank = iota
+	rankJoinable
+	rankPrivate
+	rankLock
+	rankWrite
+	rankNotRead
+	rankSeveral
+)
+
+type scanner struct {
+	lex  lexer
+	norm normalizer
+	dict *dictionary
+	ops  map[string]bool
+
+	tok, next token
+
+	// What came before tok. end says that the token before tok surely ends an
+	// operand: then tok cannot start one, so a name with a parenthesis behind
+	// it is no call, and a name with a literal behind it is no type.
+	prev, before      kind    // the last token and the one before it
+	prevWord, earlier keyword // their keywords, kwNone for none
+	end               bool
+	endBeforeNot      bool // end as it was before the NOT that is the last token
+	closed            paren
+
+	stack []paren
+	open  paren // what the next parenthesis is
+	cte   cteState
+
+	// The chain of names with dots between them that tok belongs to.
+	qualifier qualifier
+	chainEnd  bool // end as it was before the chain
+	named     bool // the chain names an object, no call
+
+	expectType bool
+
+	// The statement.
+	first       bool // no word of it was seen yet
+	headWord    bool // tok is its first word
+	role        role
+	createIndex bool
+	danger      bool // a word that writes
+	into        bool // SELECT INTO
+	temp        bool // TEMP or TEMPORARY
+	unknown     bool // calls what may write anything
+
+	several bool
+	empty   bool // no word was seen yet
+
+	class  Class
+	rank   rank
+	cause  string
+	reason string
+	writes bool
+	schema bool
+	tx     Tx
+	taints bool
+	cleans bool
+
+	names                               nameBuffer
+	tables, functions, operators, types nameSet
+}
+
+type qualifier uint8
+
+const (
+	unqualified qualifier = iota
+	inCatalog             // pg_catalog.
+	inSchema              // any other
+)
+
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
+func (s *scanner) start(sql string) {
+	keep := scanner{
+		norm: s.norm, stack: s.stack[:0], names: s.names,
+		tables: s.tables, functions: s.functions, operators: s.operators, types: s.types,
+	}
+	*s = keep
+	s.norm.reset()
+	s.names.reset()
+	s.tables.reset()
+	s.functions.reset()
+	s.operators.reset()
+	s.types.reset()
+	s.dict, s.ops = dict(), operators()
+	s.lex = lexer{sql: sql, dict: s.dict, norm: &s.norm}
+	s.class, s.first, s.empty = Holdable, true, true
+}
+
+// release keeps the scanner's memory for the next text unless it grew large.
+func (s *scanner) release() {
+	s.lex = lexer{}
+	if cap(s.norm.buf) <= 64<<10 && cap(s.stack) <= 64<<10 && cap(s.names.buf) <= 64<<10 {
+		scanners.Put(s)
+	}
+}
+
+// run reads the whole text. It returns what is wrong with a text that it
+// cannot read.
+func (s *scanner) run() (problem string) {
+	s.tok = s.lex.next()
+	for s.tok.kind != tokEOF {
+		if s.tok.kind == tokBad {
+			return s.lex.problem
+		}
+		s.next = s.lex.next()
+		if s.several {
+			s.limit(rankSeveral, Private, CauseSeveral, "has several statements")
+		}
+		if problem := s.step(); problem != "" {
+			return problem
+		}
+		s.tok = s.next
+	}
+	if len(s.stack) > 0 {
+		return "unbalanced parentheses"
+	}
+	s.finish()
+	return ""
+}
+
+func (s *scanner) step() (problem string) {
+	if s.first && s.tok.kind != tokOpen && s.tok.kind != tokSemicolon {
+		s.head()
+	}
+	open, cte := s.open, s.cte
+	s.open = parenPlain
+	end := false
+	switch s.tok.kind {
+	case tokWord, tokQuoted:
+		s.name()
+		return ""
+	case tokOpen:
+		s.push(open, cte)
+		cte = cteNone
+	case tokClose:
+		if len(s.stack) == 0 {
+			return "unbalanced parentheses"
+		}
+		s.closed = s.stack[len(s.stack)-1]
+		s.stack = s.stack[:len(s.stack)-1]
+		end = s.closed != parenOn && s.closed != parenOperator
+		switch s.closed {
+		case parenCTE:
+			cte = cteClosed
+		case parenCTENames:
+			cte = cteNamed
+		default:
+			cte = cteNone
+		}
+	case tokString, tokBits:
+		if s.prev == tokString || s.prev == tokBits {
+			// PostgreSQL does not join them, but their normal form might.
+			return "literals next to each other"
+		}
+		if s.prev == tokClose && (s.closed == parenPlain || s.closed == parenColumns) {
+			s.limit(rankPrivate, Private, CauseUnknownType, "has a literal of a type that is not built in")
+			s.unknown = s.unknown || s.role != roleDML
+		}
+		end, cte = true, cteNone
+	case tokNumber, tokParam, tokCloseList:
+		end, cte = true, cteNone
+	case tokOperator:
+		s.operator(s.lex.sql[s.tok.start:s.tok.end])
+		cte = cteNone
+	case tokComma:
+		if cte == cteClosed {
+			cte = cteName
+		} else {
+			cte = cteNone
+		}
+	case tokDot:
+		if s.prev != tokWord && s.prev != tokQuoted {
+			s.qualifier, s.chainEnd, s.named = inSchema, false, false
+		}
+		expect := s.expectType
+		s.after(tokDot, kwNone, false, cteNone)
+		s.expectType = expect
+		return ""
+	case tokCast:
+		s.after(tokCast, kwNone, false, cteNone)
+		s.expectType = true
+		return ""
+	case tokSemicolon:
+		s.finish()
+		s.beginStatement()
+		return ""
+	default:
+		cte = cteNone
+	}
+	s.after(s.tok.kind, kwNone, end, cte)
+	return ""
+}
+
+func (s *scanner) after(k kind, word keyword, end bool, cte cteState) {
+	s.before, s.prev = s.prev, k
+	s.earlier, s.prevWord = s.prevWord, word
+	s.end, s.cte, s.expectType = end, cte, false
+}
+
+func (s *scanner) push(open paren, cte cteState) {
+	switch {
+	case s.prevWord == kwAs && open == parenPlain:
+		if cte == cteAs {
+			open = parenCTE
+		} else if s.before == tokClose {
+			open = s.columns()
+		}
+	case cte == cteAs && s.prevWord == kwMaterialized:
+		open = parenCTE
+	}
+	s.stack = append(s.stack, open)
+}
+
+func (s *scanner) top() paren {
+	if len(s.stack) == 0 {
+		return parenPlain
+	}
+	return s.stack[len(s.stack)-1]
+}
+
+// limit lowers the class for a cause.
+func (s *scanner) limit(r rank, c Class, cause, reason string) {
+	if r > s.rank {
+		s.rank, s.class, s.cause, s.reason = r, c, cause, reason
+	}
+}
+
+// judge applies the verdict on a name.
+func (s *scanner) judge(v verdict, verb, name string) {
+	j := &verdicts[v]
+	s.taints = s.taints || j.taints && s.role != roleOther && s.role != roleQuiet
+	s.unknown = s.unknown || j.writes
+	r := rankPrivate
+	switch j.class {
+	case Holdable:
+		return
+	case Joinable:
+		r = rankJoinable
+	}
+	if r > s.rank {
+		s.limit(r, j.class, j.cause, verb+name+", which "+j.how)
+	}
+}
+
+func (s *scanner) finish() {
+	if s.first {
+		if s.empty {
+			s.limit(rankNotRead, Private, CauseNotRead, "is empty")
+		}
+		return
+	}
+	writes, schema := s.unknown, s.unknown
+	switch s.role {
+	case roleRead:
+		writes = writes || s.danger || s.into
+		schema = schema || s.into
+		s.taints = s.taints || s.into && s.temp
+	case roleDML:
+		writes = true
+	case roleExplain:
+		writes, schema = writes || s.danger || s.into, schema || s.danger || s.into
+		s.taints = s.taints || s.temp
+	case roleQuiet:
+		writes, schema = false, false
+	case roleDDL:
+		writes, schema = true, true
+		s.taints = s.taints || s.temp
+	case roleOther:
+		writes, schema = true, true
+	}
+	s.writes, s.schema = s.writes || writes, s.schema || schema
+}
+
+// beginStatement is called behind a semicolon.
+func (s *scanner) beginStatement() {
+	if s.next.kind != tokEOF {
+		s.several = true
+	}
+	s.after(tokSemicolon, kwNone, false, cteNone)
+	s.first = true
+	s.role, s.createIndex = roleRead, false
+	s.danger, s.into, s.temp, s.unknown = false, false, false, false
+}
+
+func (s *scanner) analysis() *Analysis {
+	if s.lex.timeWord {
+		s.limit(rankJoinable, Joinable, CauseTime, "has a literal that may mean the current time")
+	}
+	a := &Analysis{
+		Class: s.class, Cause: s.cause, Reason: s.reason,
+		Writes: s.writes, Schema: s.schema, Tx: s.tx, Taints: s.taints, Cleans: s.cleans,
+		Backslash: s.lex.backslash,
+		Key:       sha256.Sum256(s.norm.form()),
+	}
+	if s.several {
+		a.Writes, a.Schema, a.Tx, a.Cleans = true, true, TxNone, false
+	}
+	n := len(s.tables.names) + len(s.functions.names) + len(s.operators.names) + len(s.types.names)
+	if n > 0 {
+		text, all := string(s.names.buf), make([]string, 0, n)
+		for _, l := range []struct {
+			set *nameSet
+			to  *[]string
+		}{{&s.tables, &a.Tables}, {&s.functions, &a.Functions}, {&s.operators, &a.Operators}, {&s.types, &a.Types}} {
+			if len(l.set.names) == 0 {
+				continue
+			}
+			from := len(all)
+			for _, n := range l.set.names {
+				all = append(all, text[n.start:n.end])
+			}
+			*l.to = all[from:len(all):len(all)]
+		}
+	}
+	return a
+}
