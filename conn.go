@@ -1,0 +1,451 @@
+package coalesce
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/coalesce-pgx/coalesce/internal/statement"
+)
+
+// conn is what database/sql's pool holds: a virtual connection, to which the
+// server connection comes when it must itself talk to the server. database/sql
+// lets one goroutine at a time use it; while it waits for a flight, the crew's
+// lock guards its link, and while it is parked, the places' lock.
+type conn struct {
+	k     *Connector
+	link  *link          // nil: not dialled
+	stmts map[string]int // open statements by text
+	// adopted is the link on which all of stmts are prepared.
+	adopted *link
+}
+
+var (
+	_ driver.Conn               = (*conn)(nil)
+	_ driver.ConnBeginTx        = (*conn)(nil)
+	_ driver.ConnPrepareContext = (*conn)(nil)
+	_ driver.ExecerContext      = (*conn)(nil)
+	_ driver.QueryerContext     = (*conn)(nil)
+	_ driver.NamedValueChecker  = (*conn)(nil)
+	_ driver.Pinger             = (*conn)(nil)
+	_ driver.SessionResetter    = (*conn)(nil)
+	_ driver.Validator          = (*conn)(nil)
+	_ driver.StmtQueryContext   = (*stmt)(nil)
+	_ driver.StmtExecContext    = (*stmt)(nil)
+)
+
+// ready returns l fit for use, or a fresh connection in its place: nothing
+// has been sent, so nobody need hear of one that died while it was idle.
+func (k *Connector) ready(ctx context.Context, l *link) (*link, error) {
+	if l.reset(ctx) {
+		return l, nil
+	}
+	l.closeKeepingPlace()
+	return k.dial(ctx)
+}
+
+// own returns the server connection of c, dialling it if need be, with all
+// statements of c prepared on it.
+func (c *conn) own(ctx context.Context) (*link, error) {
+	l := c.link
+	if l != nil && !l.needReset {
+		// Even if it died: the session is gone, and its owner must hear of it.
+		c.adopt(ctx)
+		return l, nil
+	}
+	c.link = nil
+	if l == nil {
+		got, err := c.k.places.take(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		l = got.link
+	}
+	var err error
+	if l == nil {
+		l, err = c.k.dial(ctx)
+	} else {
+		l, err = c.k.ready(ctx, l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.link = l
+	c.adopt(ctx)
+	return l, nil
+}
+
+// adopt makes the statements prepared on the link those of c. A statement
+// that cannot be prepared now says so when it is used.
+func (c *conn) adopt(ctx context.Context) {
+	if c.adopted == c.link {
+		return
+	}
+	c.adopted = c.link
+	for text := range c.link.stmts {
+		if c.stmts[text] == 0 {
+			c.link.unprepare(text)
+		}
+	}
+	for text := range c.stmts {
+		c.link.prepare(ctx, text)
+	}
+}
+
+// read answers a query: shared if it may be, on its own otherwise.
+func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	a := c.k.texts.get(query)
+	call := callOf(ctx)
+	class, cause := c.class(a, call)
+	if class == statement.Private {
+		return c.alone(ctx, cause, query, args, prepared)
+	}
+	key, err := newKey(a, call.scope, prepared, args)
+	if err != nil {
+		var unkeyed *errUnkeyed
+		if !errors.As(err, &unkeyed) {
+			c.k.memo.countPrivate(CauseArgument)
+			return nil, err
+		}
+		return c.alone(ctx, CauseArgument, query, args, prepared)
+	}
+	ttl := c.k.ttl
+	if call.hasTTL {
+		ttl = call.ttl
+	}
+	if class == statement.Joinable || key.saysNow {
+		ttl = 0
+	}
+	how, res, f := c.k.memo.enter(ctx, key.key(), a.Key, ttl)
+	args = key.args
+	key.release()
+	switch how {
+	case enteredHeld:
+		return replayed(&replay{res: res}), nil
+	case enteredJoined:
+		f.crew.join(c)
+		return c.wait(ctx, f, query, args, prepared)
+	case enteredLed:
+		f.crew.lead(c)
+		sent := snapshot(args)
+		go f.run(func(ctx context.Context) attempt { return c.k.try(ctx, f, query, sent, prepared) })
+		return c.await(ctx, f)
+	}
+	return c.direct(ctx, query, args, prepared)
+}
+
+// class is the verdict on the text, together with what this connection and
+// this call allow.
+func (c *conn) class(a *statement.Analysis, call call) (statement.Class, string) {
+	switch l := c.link; {
+	case c.k.off:
+		return statement.Private, CauseOff
+	case call.fresh:
+		return statement.Private, CauseFresh
+	case l != nil && l.txOpen():
+		return statement.Private, CauseTransaction
+	case l != nil && l.tainted:
+		return statement.Private, CauseSession
+	case l != nil && l.busy():
+		return statement.Private, CauseBusy
+	case a.Class != statement.Private && a.Backslash && !c.k.standardStrings.Load():
+		return statement.Private, statement.CauseUnparsed
+	}
+	return a.Class, a.Cause
+}
+
+func (c *conn) alone(ctx context.Context, cause, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	c.k.memo.countPrivate(cause)
+	return c.direct(ctx, query, args, prepared)
+}
+
+func (c *conn) direct(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	l, err := c.own(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.query(ctx, query, args, prepared)
+}
+
+// errLost tells a waiter that the read could not be sent. It stands for
+// driver.ErrBadConn, at which database/sql would close the waiter's own
+// connection and send it in again.
+var errLost = errors.New("coalesce: the server connection of the shared read was lost before the query could be sent")
+
+// wait is a waiter's part of a flight.
+func (c *conn) wait(ctx context.Context, f *flight, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	a, err := f.wait(ctx, false)
+	f.crew.leave(c)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.err == errTooBig:
+		return c.direct(ctx, query, args, prepared)
+	case errors.Is(a.err, driver.ErrBadConn):
+		return nil, errLost
+	case a.err != nil:
+		return nil, a.err
+	}
+	return replayed(&replay{res: a.res}), nil
+}
+
+// await is the leader's part of a flight.
+func (c *conn) await(ctx context.Context, f *flight) (driver.Rows, error) {
+	defer f.crew.leave(c) // also when the panic of the flight comes through
+	a, err := f.wait(ctx, true)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.err != nil:
+		return nil, a.err
+	case a.stream != nil:
+		c.link = a.stream.link
+		return a.stream.follow(ctx), nil
+	}
+	return replayed(&replay{res: a.res}), nil
+}
+
+// try makes one attempt at the read of a flight.
+func (k *Connector) try(ctx context.Context, f *flight, query string, args []driver.NamedValue, prepared bool) (out attempt) {
+	l, err := f.crew.acquire(ctx, k)
+	if err != nil {
+		return attempt{err: err}
+	}
+	returned := false
+	defer func() {
+		if !returned { // user code panicked: what the connection is at, nobody knows
+			l.close()
+		}
+	}()
+	rows, err := l.query(ctx, query, args, prepared)
+	returned = err != nil
+	if err != nil {
+		out = attempt{err: err, unsent: unsent(err), lost: l.dead() && ctx.Err() == nil}
+		if out.unsent {
+			l.close()
+		} else {
+			f.crew.release(l)
+		}
+		return out
+	}
+	if sets, ok := rows.(driver.RowsNextResultSet); ok && sets.HasNextResultSet() {
+		// Another driver than pgx: the leader has the rows to itself.
+		returned = true
+		return attempt{stream: newStream(f, nil, rows, l)}
+	}
+	res, all := drain(rows, f.grow)
+	res.scans = k.scans.Load()
+	returned = true
+	if !all {
+		return attempt{stream: newStream(f, res, rows, l)}
+	}
+	rows.Close()
+	out = attempt{res: res, lost: res.err != nil && l.dead() && ctx.Err() == nil}
+	f.crew.release(l)
+	return out
+}
+
+// QueryContext implements [driver.QueryerContext].
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.read(ctx, query, args, false)
+}
+
+// ExecContext implements [driver.ExecerContext]. It is never shared.
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	l, err := c.own(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.exec(ctx, query, args)
+}
+
+// CheckNamedValue implements [driver.NamedValueChecker]: pgx takes every
+// argument; another driver is asked once it is connected.
+func (c *conn) CheckNamedValue(*driver.NamedValue) error { return nil }
+
+// BeginTx implements [driver.ConnBeginTx].
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	l, err := c.own(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
+}
+
+// Begin implements [driver.Conn].
+func (c *conn) Begin() (driver.Tx, error) {
+	return c.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+// Ping implements [driver.Pinger]. It asks the server.
+func (c *conn) Ping(ctx context.Context) error {
+	l, err := c.own(ctx)
+	if err != nil {
+		return err
+	}
+	return l.conn.(driver.Pinger).Ping(ctx)
+}
+
+// ResetSession implements [driver.SessionResetter]. The server connection, if
+// there is one, is reset when it is used.
+func (c *conn) ResetSession(context.Context) error {
+	c.k.places.unpark(c)
+	if c.link != nil {
+		c.link.needReset = true
+	}
+	return nil
+}
+
+// IsValid implements [driver.Validator]. database/sql calls it when it takes
+// the connection back into its pool.
+func (c *conn) IsValid() bool {
+	if l := c.link; l != nil {
+		l.conceal()
+		// An open transaction would hold its locks until somebody needs the
+		// connection; pgx's ResetSession would not let it be used then.
+		if l.dead() || l.txOpen() {
+			l.close()
+			c.link = nil
+		}
+	}
+	c.k.places.park(c)
+	return true
+}
+
+// Close implements [driver.Conn].
+func (c *conn) Close() error {
+	c.k.places.unpark(c)
+	l := c.link
+	c.link = nil
+	if l = c.k.places.remove(l); l != nil {
+		return l.close()
+	}
+	return nil
+}
+
+// Conn returns the pgx connection, dialling it if need be: what the method of
+// the same name of *stdlib.Conn does, for use in [sql.Conn.Raw]. From then on
+// the connection shares nothing until it is closed. It returns nil if the
+// server cannot be reached or the driver is not pgx; [Raw] tells why.
+func (c *conn) Conn() *pgx.Conn {
+	pg, _ := c.pgx(context.Background())
+	return pg
+}
+
+func (c *conn) pgx(ctx context.Context) (*pgx.Conn, error) {
+	l, err := c.own(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.pg == nil {
+		return nil, fmt.Errorf("coalesce: the connection is a %T, not one of pgx", l.raw)
+	}
+	return l.expose(), nil
+}
+
+// Raw calls f with the pgx connection under sc, dialled if need be, and
+// returns its error. f must not keep the connection. What f does counts as a
+// write to everything, and sc shares nothing from then on.
+func Raw(sc *sql.Conn, f func(*pgx.Conn) error) error {
+	return sc.Raw(func(dc any) error {
+		c, ok := dc.(*conn)
+		if !ok {
+			return fmt.Errorf("coalesce: Raw needs a connection of the coalesce-pgx driver, not a %T", dc)
+		}
+		pg, err := c.pgx(context.Background())
+		if err != nil {
+			return err
+		}
+		defer c.link.conceal()
+		return f(pg)
+	})
+}
+
+// Prepare implements [driver.Conn].
+func (c *conn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+// PrepareContext implements [driver.ConnPrepareContext]. The server is asked
+// if there is a connection to it already, or if no connection has prepared
+// this text with success since the schema last changed.
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	schema := c.k.schemaVersion()
+	inputs, known := c.k.prepared.get(query, schema)
+	if c.link != nil || !known {
+		l, err := c.own(ctx)
+		if err != nil {
+			return nil, err
+		}
+		st, err := l.prepare(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		inputs = st.NumInput()
+		c.k.prepared.put(query, schema, inputs)
+	}
+	if c.stmts == nil {
+		c.stmts = make(map[string]int)
+	}
+	c.stmts[query]++
+	return &stmt{c: c, query: query, inputs: inputs}, nil
+}
+
+// stmt is a prepared statement of a virtual connection. On the server it is
+// prepared when it must run there.
+type stmt struct {
+	c      *conn
+	query  string
+	inputs int
+}
+
+func (s *stmt) NumInput() int { return s.inputs }
+
+func (s *stmt) Close() error {
+	c := s.c
+	if c.stmts[s.query]--; c.stmts[s.query] > 0 {
+		return nil
+	}
+	delete(c.stmts, s.query)
+	if c.link == nil {
+		return nil
+	}
+	return c.link.unprepare(s.query)
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.c.read(ctx, s.query, args, true)
+}
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	l, err := s.c.own(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.execStmt(ctx, s.query, args)
+}
+
+// CheckNamedValue implements [driver.NamedValueChecker].
+func (s *stmt) CheckNamedValue(nv *driver.NamedValue) error { return s.c.CheckNamedValue(nv) }
+
+// Exec implements [driver.Stmt]; database/sql uses ExecContext.
+func (s *stmt) Exec(args []driver.Value) (driver.Result, error) {
+	return s.ExecContext(context.Background(), named(args))
+}
+
+// Query implements [driver.Stmt]; database/sql uses QueryContext.
+func (s *stmt) Query(args []driver.Value) (driver.Rows, error) {
+	return s.QueryContext(context.Background(), named(args))
+}
+
+func named(args []driver.Value) []driver.NamedValue {
+	out := make([]driver.NamedValue, len(args))
+	for i, v := range args {
+		out[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+	}
+	return out
+}

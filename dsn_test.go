@@ -1,0 +1,123 @@
+package coalesce
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+func TestOptionsAreTakenOutOfTheDSN(t *testing.T) {
+	all := Config{TTL: time.Minute, MaxBytes: 1 << 20, MaxResultBytes: 512 << 10, MaxConns: 3, Off: true}
+	for _, test := range []struct {
+		dsn, rest string
+		cfg       Config
+	}{
+		{"postgres://u:p@h/d", "postgres://u:p@h/d", Config{}},
+		{"postgres://u:p@h/d?sslmode=disable", "postgres://u:p@h/d?sslmode=disable", Config{}},
+		{"postgres://h/d?coalesce_ttl=1m&sslmode=disable&coalesce_max_bytes=1MiB&coalesce_max_result_bytes=512KiB&coalesce_max_conns=3&coalesce=off", "postgres://h/d?sslmode=disable", all},
+		{"postgresql://h/d?coalesce=on", "postgresql://h/d", Config{}},
+		{"postgres://h/d?coalesce_ttl=0", "postgres://h/d", Config{TTL: -1}},
+		{"postgres://h/d?coalesce%5fttl=30s", "postgres://h/d", Config{TTL: 30 * time.Second}},
+		{"host=h user=u", "host=h user=u", Config{}},
+		{"host=h coalesce_ttl='1m' password = 'a b\\'c' coalesce_max_bytes=1048576 coalesce_max_result_bytes = 524288 coalesce_max_conns=3 coalesce=off dbname=d", `host=h password='a b\'c' dbname=d`, all},
+		{`password=a\ b user=u`, `password=a\ b user=u`, Config{}},
+		{"", "", Config{}},
+		{"registeredConnConfig12", "registeredConnConfig12", Config{}},
+	} {
+		rest, cfg, err := parseDSN(test.dsn)
+		if err != nil || rest != test.rest || cfg != test.cfg {
+			t.Errorf("parseDSN(%q) = %q, %+v, %v; want %q, %+v", test.dsn, rest, cfg, err, test.rest, test.cfg)
+		}
+	}
+}
+
+func TestBadOptionsFailInOpenAndSayWhatIsAllowed(t *testing.T) {
+	for option, want := range map[string]string{
+		"coalesce_tll=30s":                  "coalesce_ttl",
+		"Coalesce_ttl=30s":                  "coalesce_ttl",
+		"coalesce_ttl=30":                   "duration",
+		"coalesce_ttl=-1s":                  "duration",
+		"coalesce_ttl=":                     "duration",
+		"coalesce_max_bytes=64MB":           "64MiB",
+		"coalesce_max_bytes=0":              "greater than 0",
+		"coalesce_max_bytes=-5":             "greater than 0",
+		"coalesce_max_bytes=99999999999GiB": "greater than 0",
+		"coalesce_max_result_bytes=big":     "512KiB",
+		"coalesce_max_conns=-1":             "number of connections",
+		"coalesce_max_conns=many":           "number of connections",
+		"coalesce=maybe":                    `"on" or "off"`,
+	} {
+		name, _, _ := strings.Cut(option, "=")
+		for _, dsn := range []string{"postgres://u:s3cret@h/d?" + option, "host=h password=s3cret " + option} {
+			db, err := sql.Open("coalesce-pgx", dsn)
+			if err == nil {
+				db.Close()
+				t.Errorf("%s: opened", dsn)
+				continue
+			}
+			if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: error %q names not both %q and %q", dsn, err, name, want)
+			}
+			if strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%s: error %q shows the password", dsn, err)
+			}
+		}
+	}
+}
+
+func TestNoErrorOfAMalformedDSNShowsThePassword(t *testing.T) {
+	for _, dsn := range []string{
+		"postgres://u:s3#cret@h/d", "postgres://u:s3%cret@h/d", "postgres://u:s3 cret@h/d", "postgres://u:cret@h:port/d",
+		"postgres://u:cret@h/d?sslmode=wrong", "postgres://u:cret@h/d?connect_timeout=cret", "postgres://h/d?password=cret&sslmode=cret",
+		"user=u password=s3 cret host=h", "password='s3 cret", "password=cret host", "u:cret@h", "=cret", "cret",
+	} {
+		db, err := sql.Open("coalesce-pgx", dsn)
+		if err == nil {
+			db.Close()
+			t.Errorf("%s: opened", dsn)
+		} else if strings.Contains(err.Error(), "cret") || !strings.HasPrefix(err.Error(), "coalesce: ") {
+			t.Errorf("%s: error is %q", dsn, err)
+		}
+	}
+}
+
+func TestARegisteredConfigOpensUnparsed(t *testing.T) {
+	cfg, err := pgx.ParseConfig("host=h user=u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := stdlib.RegisterConnConfig(cfg)
+	defer stdlib.UnregisterConnConfig(name)
+	db, err := sql.Open("coalesce-pgx", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+}
+
+// FuzzDSN checks that what is left of a DSN means to pgx what the whole did.
+func FuzzDSN(f *testing.F) {
+	for _, seed := range []string{
+		"postgres://u:p@h:5/d?sslmode=disable&coalesce_ttl=1s", "host=h user='a b' coalesce=off port=5", `host=a\ b password='\''`, "postgres://h/?coalesce", "a=b=c", "host= port=",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, dsn string) {
+		rest, cfg, err := parseDSN(dsn)
+		if err != nil || cfg != (Config{}) {
+			return // nothing to compare with
+		}
+		want, errWant := pgx.ParseConfig(dsn)
+		got, errGot := pgx.ParseConfig(rest)
+		if (errWant == nil) != (errGot == nil) {
+			t.Fatalf("%q: pgx says %v; of the rest %q it says %v", dsn, errWant, rest, errGot)
+		}
+		if errWant == nil && (want.Host != got.Host || want.Port != got.Port || want.User != got.User || want.Password != got.Password || want.Database != got.Database || len(want.RuntimeParams) != len(got.RuntimeParams)) {
+			t.Errorf("%q and the rest %q mean different things to pgx", dsn, rest)
+		}
+	})
+}

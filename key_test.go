@@ -1,0 +1,236 @@
+package coalesce
+
+import (
+	"bytes"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/coalesce-pgx/coalesce/internal/statement"
+)
+
+func keyOf(t testing.TB, scope string, args ...any) string {
+	t.Helper()
+	k, err := newKey(&statement.Analysis{}, scope, false, namedArgs(args))
+	if err != nil {
+		t.Fatalf("newKey(%#v): %v", args, err)
+	}
+	defer k.release()
+	return string(k.key())
+}
+
+func namedArgs(args []any) []driver.NamedValue {
+	out := make([]driver.NamedValue, len(args))
+	for i, a := range args {
+		out[i] = driver.NamedValue{Ordinal: i + 1, Value: a}
+	}
+	return out
+}
+
+type (
+	status  string
+	shout   string // a Valuer
+	private struct{ a int }
+)
+
+func (s shout) Value() (driver.Value, error) { return string(s) + "!", nil }
+
+func TestReadsThatDifferHaveDifferentKeys(t *testing.T) {
+	one, two := 1, 2
+	utc := time.Date(2024, 1, 2, 3, 4, 5, 6, time.UTC)
+	reads := [][]any{
+		{}, {nil}, {nil, nil}, {""}, {"", ""}, {"a|b", "c"}, {"a", "b|c"}, {"<nil>"}, {"1"},
+		{int64(1)}, {1}, {int32(1)}, {uint64(1)}, {1.0}, {float32(1)}, {true}, {false}, {&two},
+		{[]byte(nil)}, {[]byte{}}, {[]byte{1, 2}}, {[]byte("[1 2]")}, {[2]byte{1, 2}},
+		{[]int64(nil)}, {[]int64{}}, {[]int64{1}}, {[]int64{1, 0}}, {[]int32{1}}, {[]int{1}}, {[]any{1}}, {[]any{int64(1)}}, {[]any{nil}},
+		{[]string{"a b", "c"}}, {[]string{"a", "b c"}}, {[][]string{{"a"}, {"b"}}}, {[][]string{{"a", "b"}}},
+		{[]*int{&one}}, {[]*int{nil}}, {[]*int{&two}},
+		{math.NaN()}, {math.Inf(1)}, {0.0}, {math.Copysign(0, -1)},
+		{status("1")}, {shout("1")}, {sql.NullString{String: "1", Valid: true}},
+		{utc}, {utc.Add(1)}, {utc.In(time.FixedZone("CET", 3600))}, {utc.In(time.FixedZone("", 3600))},
+		{time.Duration(1)}, {netip.MustParseAddr("::1")}, {netip.MustParsePrefix("::1/128")},
+		{pgtype.Int4{Int32: 1, Valid: true}}, {pgtype.Int8{Int64: 1, Valid: true}}, {pgtype.Int4{}},
+		{pgtype.Text{String: "1", Valid: true}}, {pgtype.Numeric{Int: big.NewInt(15), Exp: -1, Valid: true}}, {pgtype.Numeric{Int: big.NewInt(15), Valid: true}},
+		{pgtype.Range[pgtype.Int4]{Lower: pgtype.Int4{Int32: 1, Valid: true}, Valid: true}},
+		{pgx.QueryExecModeExec}, {pgx.QueryExecModeSimpleProtocol}, {pgx.QueryExecModeExec, 1}, {pgx.QueryResultFormats{1}}, {pgx.QueryResultFormats{0}},
+		{pgx.NamedArgs{"a": 1}}, {pgx.NamedArgs{"b": 1}}, {pgx.NamedArgs{"a": 2}}, {pgx.StrictNamedArgs{"a": 1}},
+		{string(make([]byte, 1000))}, {string(make([]byte, 1001))},
+	}
+	seen := make(map[string]string)
+	for _, scope := range []string{"", "tenant"} {
+		for _, args := range reads {
+			key, name := keyOf(t, scope, args...), fmt.Sprintf("%q %#v", scope, args)
+			if other, dup := seen[key]; dup {
+				t.Errorf("%s and %s have one key", name, other)
+			}
+			seen[key] = name
+		}
+	}
+}
+
+func TestReadsThatAreTheSameHaveOneKey(t *testing.T) {
+	a, b := 5, 5
+	for _, pair := range [][2]any{
+		{&a, &b}, {&a, 5}, {[]byte("x"), []byte("x")}, {math.NaN(), math.NaN()},
+		{(*int)(nil), nil}, {shout("x"), shout("x")}, {[]string{"a"}, []string{"a"}},
+		{pgx.NamedArgs{"a": 1, "b": 2}, pgx.NamedArgs{"b": 2, "a": 1}},
+		{pgtype.Numeric{Int: big.NewInt(7), Valid: true}, pgtype.Numeric{Int: big.NewInt(7), Valid: true}},
+	} {
+		if keyOf(t, "", pair[0]) != keyOf(t, "", pair[1]) {
+			t.Errorf("%#v and %#v have different keys", pair[0], pair[1])
+		}
+	}
+}
+
+type rewriter struct{}
+
+func (rewriter) RewriteQuery(_ any, _ *pgx.Conn, s string, a []any) (string, []any, error) {
+	return s, a, nil
+}
+
+type looped []any
+
+func TestArgumentsThatCannotBeComparedAreSaidSo(t *testing.T) {
+	loop := looped{nil}
+	loop[0] = loop
+	type ring *ring
+	var r ring
+	r = &r
+	for _, arg := range []any{
+		map[string]int{"a": 1}, func() {}, make(chan int), private{1}, &private{1}, []private{{1}}, struct{ A int }{1},
+		loop, r, complex(1, 2), pgx.NamedArgs{"a": map[string]int{}}, []map[string]int{{"a": 1}},
+		sql.Out{}, &sql.NullString{}, (*shout)(nil),
+	} {
+		k, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
+		var unkeyed *errUnkeyed
+		if k != nil || !errors.As(err, &unkeyed) {
+			if _, ok := arg.(driver.Valuer); ok && err == nil {
+				continue // its value stands for it
+			}
+			t.Errorf("%T: got %v; want it refused", arg, err)
+		}
+	}
+}
+
+func TestAValuersErrorIsTheCallersError(t *testing.T) {
+	want := errors.New("no value")
+	_, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{failing{want}}))
+	if !errors.Is(err, want) {
+		t.Errorf("got %v; want %v", err, want)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Value() (driver.Value, error) { return nil, f.err }
+
+func TestArgumentsThatSayNowAreNoticed(t *testing.T) {
+	for arg, want := range map[any]bool{
+		"now": true, " Today 10:00": true, "{yesterday,2024-01-01}": true, "[tomorrow,)": true, status("NOW"): true,
+		"nowhere": false, "know": false, "renow": false, "": false, "2024-01-01": false, 5: false,
+	} {
+		k, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
+		if err != nil || k.saysNow != want {
+			t.Errorf("%q: saysNow = %v, %v; want %v", arg, k.saysNow, err, want)
+		}
+	}
+	k, _ := newKey(&statement.Analysis{}, "", false, namedArgs([]any{[]string{"a", "today"}}))
+	if !k.saysNow {
+		t.Error("[]string{a, today}: saysNow is false")
+	}
+}
+
+func TestASnapshotSharesNoMemoryWithItsArguments(t *testing.T) {
+	n := 1
+	args := []any{
+		[]byte("ab"), []int64{1}, [][]int{{1}, {2}}, []*int{&n}, &n, []any{[]byte("x")}, [1][]byte{[]byte("x")},
+		pgtype.Numeric{Int: big.NewInt(15), Valid: true}, pgtype.Bits{Bytes: []byte{1}, Len: 8, Valid: true},
+		pgx.NamedArgs{"a": []byte("x")}, pgx.QueryResultFormats{1}, []byte(nil), []int64{},
+	}
+	want := fmt.Sprintf("%#v", deref(args))
+	sent := snapshot(namedArgs(args))
+	args[0].([]byte)[0] = 'Z'
+	args[1].([]int64)[0] = 9
+	args[2].([][]int)[1][0] = 9
+	n = 9
+	args[5].([]any)[0].([]byte)[0] = 'Z'
+	args[6].([1][]byte)[0][0] = 'Z'
+	args[7].(pgtype.Numeric).Int.SetInt64(9)
+	args[8].(pgtype.Bits).Bytes[0] = 9
+	args[9].(pgx.NamedArgs)["a"].([]byte)[0] = 'Z'
+	args[9].(pgx.NamedArgs)["b"] = 1
+	args[10].(pgx.QueryResultFormats)[0] = 0
+	var got []any
+	for i, a := range sent {
+		if reflect.TypeOf(a.Value) != reflect.TypeOf(args[i]) {
+			t.Errorf("argument %d became a %T; want %T", i, a.Value, args[i])
+		}
+		got = append(got, a.Value)
+	}
+	if s := fmt.Sprintf("%#v", deref(got)); s != want {
+		t.Errorf("snapshot is\n%s; want\n%s", s, want)
+	}
+}
+
+// deref makes what pointers point to visible to %#v.
+func deref(args []any) []any {
+	out := make([]any, len(args))
+	for i, a := range args {
+		switch a := a.(type) {
+		case *int:
+			out[i] = *a
+		case []*int:
+			out[i] = *a[0]
+		case pgtype.Numeric:
+			out[i] = a.Int.String()
+		default:
+			out[i] = a
+		}
+	}
+	return out
+}
+
+// FuzzKeyIsInjective builds two argument lists from the input and checks that
+// they have one key only if they are the same.
+func FuzzKeyIsInjective(f *testing.F) {
+	f.Add([]byte("a|b,c"), []byte("a,b|c"), uint8(1), uint8(1))
+	f.Add([]byte{0, 0, 0}, []byte{0, 0}, uint8(0), uint8(3))
+	f.Fuzz(func(t *testing.T, x, y []byte, shapeX, shapeY uint8) {
+		ax, ay := shape(x, shapeX), shape(y, shapeY)
+		same := reflect.DeepEqual(ax, ay)
+		if got := keyOf(t, "", ax...) == keyOf(t, "", ay...); got != same {
+			t.Errorf("%#v and %#v: one key is %v", ax, ay, got)
+		}
+	})
+}
+
+func shape(b []byte, shape uint8) (args []any) {
+	for _, part := range bytes.Split(b, []byte(",")) {
+		switch shape % 6 {
+		case 0:
+			args = append(args, string(part))
+		case 1:
+			args = append(args, append([]byte{}, part...))
+		case 2:
+			args = append(args, int64(len(part)))
+		case 3:
+			args = append(args, []string{string(part), string(part)})
+		case 4:
+			args = append(args, status(part))
+		case 5:
+			args = append(args, nil)
+		}
+		shape = shape/6 + shape*5
+	}
+	return args
+}

@@ -1,0 +1,453 @@
+package coalesce
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/ngrok/sqlmw"
+
+	"github.com/coalesce-pgx/coalesce/internal/statement"
+)
+
+// link is one connection to the server, with what is known of its session.
+// It belongs to one virtual connection or one flight at a time, and only its
+// owner touches it.
+type link struct {
+	k    *Connector
+	raw  driver.Conn
+	conn driver.Conn // raw behind sqlmw: every statement passes the tap
+	tap  *tap
+	pg   *pgx.Conn // nil if the connector is not pgx's
+	born time.Time
+
+	// stmts are the statements prepared on it, by text.
+	stmts map[string]driver.Stmt
+
+	needReset   bool // the pool has lent it out anew since it was last used
+	tainted     bool // the session may differ from a fresh one
+	exposed     bool // its *pgx.Conn was handed out
+	inTx        bool // where pg is nil; pgx knows better
+	dirty       bool // the open transaction may have written
+	dirtySchema bool // and more than the rows of tables
+	closed      bool
+}
+
+// dial opens a server connection. The caller has a place for it.
+func (k *Connector) dial(ctx context.Context) (*link, error) {
+	raw, err := k.inner.Connect(ctx)
+	if err != nil {
+		k.places.giveBack()
+		return nil, err
+	}
+	l := &link{k: k, raw: raw, born: time.Now()}
+	l.tap = &tap{link: l}
+	// One interceptor for each connection: it could not tell them apart.
+	l.conn, err = sqlmw.Driver(opener{raw}, l.tap).Open("")
+	if err != nil {
+		raw.Close()
+		k.places.giveBack()
+		return nil, err
+	}
+	if c, ok := raw.(interface{ Conn() *pgx.Conn }); ok {
+		l.pg = c.Conn()
+	}
+	k.learn(l.pg)
+	k.conns.Add(1)
+	return l, nil
+}
+
+// opener lets sqlmw wrap one connection that is open already.
+type opener struct{ conn driver.Conn }
+
+func (o opener) Open(string) (driver.Conn, error) { return o.conn, nil }
+
+func (l *link) dead() bool {
+	if l.closed {
+		return true
+	}
+	if l.pg != nil {
+		return l.pg.IsClosed()
+	}
+	v, ok := l.raw.(driver.Validator)
+	return ok && !v.IsValid()
+}
+
+func (l *link) txOpen() bool {
+	if l.pg != nil {
+		return l.pg.PgConn().TxStatus() != 'I'
+	}
+	return l.inTx
+}
+
+// busy reports whether rows of an earlier query are still open.
+func (l *link) busy() bool { return l.pg != nil && l.pg.PgConn().IsBusy() }
+
+// interchangeable reports whether a fresh connection would do as well.
+func (l *link) interchangeable() bool {
+	return !l.tainted && !l.exposed && !l.dead() && !l.txOpen() && !l.busy()
+}
+
+// reset does what database/sql asked for when it lent the connection out.
+// It reports false if the connection cannot be used any more.
+func (l *link) reset(ctx context.Context) bool {
+	if l.dead() {
+		return false
+	}
+	if !l.needReset {
+		return true
+	}
+	l.needReset = false
+	// database/sql takes heed of no other error either.
+	err := l.conn.(driver.SessionResetter).ResetSession(ctx)
+	return !errors.Is(err, driver.ErrBadConn)
+}
+
+// close closes the connection and gives its place back. It does not wait for
+// a query that was cut off; see closeAndWait.
+func (l *link) close() error {
+	if l.closed {
+		return nil
+	}
+	err := l.closeKeepingPlace()
+	if l.gone(0) {
+		l.k.places.giveBack()
+	} else {
+		go func() { // ends with pgx's own, which is cancelling the query
+			l.gone(closeTime)
+			l.k.places.giveBack()
+		}()
+	}
+	return err
+}
+
+// closeAndWait also waits until the server has stopped the query that was cut
+// off, if there was one.
+func (l *link) closeAndWait() {
+	if !l.closed {
+		l.closeKeepingPlace()
+		l.gone(closeTime)
+		l.k.places.giveBack()
+	}
+}
+
+func (l *link) closeKeepingPlace() error {
+	l.conceal()
+	l.closed = true
+	l.k.conns.Add(-1)
+	return l.conn.Close()
+}
+
+// closeTime bounds how long pgx's cancelling of a query is waited for.
+const closeTime = 15 * time.Second
+
+// gone waits up to d for pgx to let go of the socket.
+func (l *link) gone(d time.Duration) bool {
+	if l.pg == nil {
+		return true
+	}
+	done := l.pg.PgConn().CleanupDone()
+	select {
+	case <-done:
+		return true
+	default:
+	}
+	if d == 0 {
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// cancelQuery asks the server to stop the running query.
+func (l *link) cancelQuery(ctx context.Context) bool {
+	return l.pg != nil && !l.dead() && l.pg.PgConn().CancelRequest(ctx) == nil
+}
+
+// expose hands out the pgx connection. What is done with it is not seen; each
+// message to or from the server counts as a write until conceal.
+func (l *link) expose() *pgx.Conn {
+	if l.pg != nil && !l.exposed {
+		l.exposed, l.tainted = true, true
+		l.pg.PgConn().Frontend().Trace(raiser{l.k}, pgproto3.TracerOptions{SuppressTimestamps: true})
+	}
+	return l.pg
+}
+
+func (l *link) conceal() {
+	if l.exposed {
+		l.exposed = false
+		l.pg.PgConn().Frontend().Untrace()
+		if l.txOpen() {
+			l.dirty, l.dirtySchema = true, true
+		}
+		l.k.raise(true)
+	}
+}
+
+// raiser takes pgx's protocol trace: a line for each message.
+type raiser struct{ k *Connector }
+
+func (r raiser) Write(p []byte) (int, error) {
+	r.k.raise(true)
+	return len(p), nil
+}
+
+func (l *link) exec(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if _, ok := l.raw.(driver.ExecerContext); !ok {
+		return nil, driver.ErrSkip // database/sql prepares the statement then
+	}
+	args, err := l.convert(args)
+	if err != nil {
+		return nil, err
+	}
+	return l.conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+// query runs a query on the connection, as a prepared statement if asked to.
+// The rows are the driver's own where sqlmw's would hide something of them.
+func (l *link) query(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	args, err := l.convert(args)
+	if err != nil {
+		return nil, err
+	}
+	if !prepared {
+		rows, err := l.conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+		if err != driver.ErrSkip {
+			return l.unwrap(rows, err)
+		}
+	}
+	st, err := l.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return l.unwrap(st.(driver.StmtQueryContext).QueryContext(ctx, args))
+}
+
+func (l *link) unwrap(rows driver.Rows, err error) (driver.Rows, error) {
+	own, writer := l.tap.rows, l.tap.writer
+	l.tap.rows, l.tap.writer = nil, nil
+	if err != nil {
+		return nil, err
+	}
+	if writer == nil {
+		return own, nil
+	}
+	if pg, ok := own.(*stdlib.Rows); ok {
+		return &watchedRows{Rows: pg, done: func() { l.finish(writer) }}, nil
+	}
+	l.tap.closing = writer
+	return rows, nil
+}
+
+func (l *link) execStmt(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	args, err := l.convert(args)
+	if err != nil {
+		return nil, err
+	}
+	st, err := l.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return st.(driver.StmtExecContext).ExecContext(ctx, args)
+}
+
+// prepare returns the statement prepared for a text, preparing it once.
+func (l *link) prepare(ctx context.Context, query string) (driver.Stmt, error) {
+	if st, ok := l.stmts[query]; ok {
+		return st, nil
+	}
+	st, err := l.conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if l.stmts == nil {
+		l.stmts = make(map[string]driver.Stmt)
+	}
+	l.stmts[query] = st
+	return st, nil
+}
+
+func (l *link) unprepare(query string) error {
+	st, ok := l.stmts[query]
+	if !ok {
+		return nil
+	}
+	delete(l.stmts, query)
+	if l.dead() {
+		return nil
+	}
+	return st.Close()
+}
+
+// convert applies the driver's own argument checks, which database/sql could
+// not ask for before there was a connection. pgx takes every argument.
+func (l *link) convert(args []driver.NamedValue) ([]driver.NamedValue, error) {
+	if l.pg != nil {
+		return args, nil
+	}
+	check := l.conn.(driver.NamedValueChecker).CheckNamedValue
+	out := make([]driver.NamedValue, 0, len(args))
+	for _, a := range args {
+		err := check(&a)
+		if err == driver.ErrSkip {
+			a.Value, err = driver.DefaultParameterConverter.ConvertValue(a.Value)
+		}
+		switch err {
+		case nil:
+			a.Ordinal = len(out) + 1
+			out = append(out, a)
+		case driver.ErrRemoveArgument:
+		default:
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// begin notes what a statement may do to the session, before it is sent: a
+// failure may come after the deed.
+func (l *link) begin(query string) *statement.Analysis {
+	a := l.k.texts.get(query)
+	if a.Taints {
+		l.tainted = true
+	}
+	return a
+}
+
+// finish raises the version for what a statement may have written, whether it
+// succeeded or not: a lost answer may have been a commit.
+func (l *link) finish(a *statement.Analysis) {
+	switch a.Tx {
+	case statement.TxBegin:
+		l.inTx = true
+	case statement.TxCommit:
+		l.commit()
+		return
+	case statement.TxRollback:
+		l.rollback()
+	}
+	if !a.Writes {
+		return
+	}
+	if l.txOpen() {
+		l.dirty = true
+		l.dirtySchema = l.dirtySchema || a.Schema
+	}
+	// Several statements, or one that is not understood, may have committed.
+	unclear := a.Cause == statement.CauseSeveral || a.Cause == statement.CauseUnparsed || a.Cause == statement.CauseTooLong
+	if !l.txOpen() || l.dead() || unclear {
+		l.k.raise(a.Schema)
+	}
+}
+
+func (l *link) commit() {
+	l.inTx = false
+	if l.dirty {
+		l.k.raise(l.dirtySchema)
+	}
+	l.dirty, l.dirtySchema = false, false
+}
+
+func (l *link) rollback() { l.inTx, l.dirty, l.dirtySchema = false, false, false }
+
+// tap sees every statement that goes to the server.
+type tap struct {
+	sqlmw.NullInterceptor
+	link *link
+
+	rows    driver.Rows         // of the last query, before sqlmw wrapped them
+	writer  *statement.Analysis // of the last query, if it may write
+	closing *statement.Analysis // of the open rows that sqlmw wraps
+}
+
+func (t *tap) ConnExecContext(ctx context.Context, c driver.ExecerContext, query string, args []driver.NamedValue) (driver.Result, error) {
+	a := t.link.begin(query)
+	res, err := c.ExecContext(ctx, query, args)
+	t.done(a, err)
+	return res, err
+}
+
+func (t *tap) StmtExecContext(ctx context.Context, s driver.StmtExecContext, query string, args []driver.NamedValue) (driver.Result, error) {
+	a := t.link.begin(query)
+	res, err := s.ExecContext(ctx, args)
+	t.done(a, err)
+	return res, err
+}
+
+func (t *tap) ConnQueryContext(ctx context.Context, c driver.QueryerContext, query string, args []driver.NamedValue) (context.Context, driver.Rows, error) {
+	a := t.link.begin(query)
+	rows, err := c.QueryContext(ctx, query, args)
+	t.opened(a, rows, err)
+	return ctx, rows, err
+}
+
+func (t *tap) StmtQueryContext(ctx context.Context, s driver.StmtQueryContext, query string, args []driver.NamedValue) (context.Context, driver.Rows, error) {
+	a := t.link.begin(query)
+	rows, err := s.QueryContext(ctx, args)
+	t.opened(a, rows, err)
+	return ctx, rows, err
+}
+
+// opened notes the rows of a query. One that writes has perhaps not finished
+// yet, but may have: its version is raised now and when the rows are closed.
+func (t *tap) opened(a *statement.Analysis, rows driver.Rows, err error) {
+	t.done(a, err)
+	if err != nil {
+		return
+	}
+	t.rows, t.writer = rows, nil
+	if a.Writes || a.Tx != statement.TxNone {
+		t.writer = a
+	}
+}
+
+func (t *tap) done(a *statement.Analysis, err error) {
+	t.link.finish(a)
+	if a.Cleans && err == nil {
+		t.link.tainted = t.link.exposed
+	}
+}
+
+func (t *tap) RowsClose(_ context.Context, rows driver.Rows) error {
+	err := rows.Close()
+	if t.closing != nil {
+		t.link.finish(t.closing)
+		t.closing = nil
+	}
+	return err
+}
+
+func (t *tap) ConnBeginTx(ctx context.Context, c driver.ConnBeginTx, opts driver.TxOptions) (context.Context, driver.Tx, error) {
+	tx, err := c.BeginTx(ctx, opts)
+	if err == nil {
+		t.link.inTx = true
+	}
+	return ctx, tx, err
+}
+
+func (t *tap) TxCommit(_ context.Context, tx driver.Tx) error {
+	err := tx.Commit()
+	t.link.commit()
+	return err
+}
+
+func (t *tap) TxRollback(_ context.Context, tx driver.Tx) error {
+	err := tx.Rollback()
+	t.link.rollback()
+	return err
+}
+
+// unsent reports whether a statement that failed never reached the server.
+func unsent(err error) bool {
+	return errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
+}

@@ -1,0 +1,463 @@
+package coalesce
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// ErrClosed is returned to callers whose read was under way when their
+// database was closed.
+var ErrClosed = errors.New("coalesce: database is closed")
+
+// errReaderFailed reaches the waiters of a flight whose leader's own code
+// panicked or ended its goroutine; the leader gets the panic itself.
+var errReaderFailed = errors.New("coalesce: the shared read was abandoned: code called by it panicked or called runtime.Goexit")
+
+const (
+	// maxBigTexts bounds how many texts are remembered as too big to share.
+	maxBigTexts = 1024
+	bigTextHold = 30 * time.Second
+	// growStep is how much a flight takes from the budget at a time, so that
+	// draining does not take the lock for every row.
+	growStep = 32 << 10
+	// entryBytes is what a held result costs beside its values and its key.
+	entryBytes = 256
+)
+
+// textID names a text, whatever its arguments.
+type textID = [32]byte
+
+// memo holds the flights under way and the results that outlive them. It
+// knows keys, versions, sizes and times; what a read is, it leaves to attempts.
+//
+// Nothing slow happens under mu: no I/O, no user code, no copying of rows.
+type memo struct {
+	maxBytes  int64         // immutable
+	maxResult int64         // immutable
+	version   func() uint64 // immutable; rises with every write that may change an answer
+	wg        sync.WaitGroup
+
+	mu      sync.Mutex // guards all below
+	flights map[string]*flight
+	held    map[string]*list.Element // of *entry; the elements are in lru
+	lru     *list.List               // most recently used in front
+	// heldVersion is the newest version a held result was stored at; all
+	// results of an older one are dropped when it rises.
+	heldVersion uint64
+	used        int64 // bytes of held results, their keys, and flights under way
+	big         map[textID]time.Time
+	// running are the flights under way. It has more than flights when writes
+	// have overtaken some: those still run for the callers they have.
+	running map[*flight]struct{}
+	closed  bool
+	count   counters
+}
+
+// entry is a held result. Its fields are immutable.
+type entry struct {
+	key      string
+	res      *result
+	version  uint64
+	resolved time.Time
+	ttl      time.Duration
+	size     int64
+}
+
+// flight is one read under way and the callers who want its answer.
+type flight struct {
+	m       *memo
+	key     string
+	text    textID
+	version uint64 // of the data, taken before the query was sent
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	crew    crew // the server connection of the flight; memo does not touch it
+
+	// led is closed once the leader's outcome is known, done once the
+	// waiters' is. leaderOut and out are written before that and not after.
+	led, done      chan struct{}
+	leaderOut, out attempt
+
+	size int64 // bytes drained so far; touched by the flight's goroutine only
+
+	// guarded by m.mu
+	callers   int // who still waits, the leader included
+	leaderIn  bool
+	settled   bool // out is decided: nobody can leave any more
+	ledClosed bool
+	ttl       time.Duration // longest hold any caller asked for
+	taken     int64         // bytes taken from the budget
+}
+
+// attempt is how one try of a read ended.
+type attempt struct {
+	res *result // drained to its end, or to its error
+	err error   // the read failed before its first row
+	// stream is set instead of res when the result outgrew its limit: what was
+	// drained and the rest of it, for one reader.
+	stream *stream
+	// unsent: nothing reached the server. lost: the connection died under way.
+	unsent, lost bool
+
+	panicked any // value of a panic in code called by the read
+	goexit   bool
+}
+
+// failed reports whether nothing of the attempt may be held.
+func (a *attempt) failed() bool { return a.err != nil || a.res == nil || a.res.err != nil }
+
+type entered uint8
+
+const (
+	enteredHeld   entered = iota // a held result answers
+	enteredJoined                // a flight under way will answer
+	enteredLed                   // the caller must run the flight
+	enteredAlone                 // not to be shared: too big lately, or closed
+)
+
+func newMemo(maxBytes, maxResult int64, version func() uint64) *memo {
+	return &memo{
+		maxBytes: maxBytes, maxResult: maxResult, version: version,
+		flights: make(map[string]*flight),
+		running: make(map[*flight]struct{}),
+		held:    make(map[string]*list.Element),
+		lru:     list.New(),
+		big:     make(map[textID]time.Time),
+		count:   counters{private: make(map[string]uint64)},
+	}
+}
+
+// enter looks key up for a caller that wants its result held for ttl, 0 for
+// not at all. A caller told enteredLed must call run; one told enteredJoined
+// must call wait.
+func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Duration) (entered, *result, *flight) {
+	// Read before the lock and before the query: a write that returned before
+	// this call began is in it.
+	version := m.version()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		m.countPrivateLocked(CauseClosed)
+		return enteredAlone, nil, nil
+	}
+	if ttl > 0 {
+		if el, ok := m.held[string(key)]; ok {
+			e := el.Value.(*entry)
+			age := time.Since(e.resolved)
+			switch {
+			case e.version < version:
+				m.count.invalidated++
+				m.dropLocked(el)
+			case age >= e.ttl:
+				m.dropLocked(el)
+			case age < ttl:
+				m.lru.MoveToFront(el)
+				m.count.held++
+				return enteredHeld, e.res, nil
+			}
+		}
+	}
+	if f, ok := m.flights[string(key)]; ok && f.version >= version {
+		f.callers++
+		f.ttl = max(f.ttl, ttl)
+		m.count.joined++
+		return enteredJoined, nil, f
+	}
+	if until, ok := m.big[text]; ok {
+		if time.Now().Before(until) {
+			m.countPrivateLocked(CauseTooBig)
+			return enteredAlone, nil, nil
+		}
+		delete(m.big, text)
+	}
+	f := &flight{
+		m: m, key: string(key), text: text, version: version,
+		led: make(chan struct{}), done: make(chan struct{}),
+		callers: 1, leaderIn: true, ttl: ttl,
+	}
+	// The leader's values, for tracing, but not its end.
+	f.ctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	m.flights[f.key] = f
+	m.running[f] = struct{}{}
+	m.count.led++
+	m.wg.Add(1)
+	return enteredLed, nil, f
+}
+
+// run makes the attempts of a flight and tells everybody how they ended. It
+// runs on a goroutine of its own, so that the leader can leave at any time.
+func (f *flight) run(try func(context.Context) attempt) {
+	defer f.m.wg.Done()
+	var a attempt
+	finished := false
+	defer func() {
+		if !finished {
+			a = attempt{err: errReaderFailed, panicked: recover()}
+			a.goexit = a.panicked == nil
+			f.settle(a)
+		}
+		if a.stream == nil { // whose query is still running
+			f.cancel(nil)
+		}
+	}()
+	a = try(f.ctx)
+	if a.unsent {
+		a = try(f.ctx)
+	}
+	if a.lost && f.passOn(a) {
+		a = try(f.ctx)
+	}
+	finished = true
+	f.settle(a)
+}
+
+// passOn gives the leader, whose connection died under it, its error, and
+// reports whether a waiter is left for whom the read must be made again.
+func (f *flight) passOn(a attempt) bool {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if f.leaderIn {
+		f.leaderIn = false
+		f.callers--
+		f.m.count.errors++
+		f.closeLedLocked(a)
+	}
+	if f.callers == 0 {
+		f.forgetLocked()
+		return false
+	}
+	// What the first attempt had drained is gone.
+	f.giveBackLocked()
+	return true
+}
+
+// settle decides the outcome of the flight: it is forgotten, and its result
+// held if it may be, before anyone is woken.
+func (f *flight) settle(a attempt) {
+	m := f.m
+	// The caller's own clock for the hold starts when the result resolves.
+	now := time.Now()
+	if cause := context.Cause(f.ctx); errors.Is(cause, ErrClosed) && a.failed() && a.stream == nil {
+		a = attempt{err: ErrClosed}
+	}
+	m.mu.Lock()
+	f.settled = true
+	f.forgetLocked()
+	outgrown := f.size > m.maxResult
+	f.giveBackLocked()
+	delete(m.running, f)
+	waiters := a
+	if a.stream != nil {
+		m.count.tooBig++
+		if outgrown { // rather than having met a full memo
+			m.rememberBigLocked(f.text, now)
+		}
+		waiters = attempt{err: errTooBig}
+		released := f.callers
+		if f.leaderIn {
+			released--
+		}
+		m.count.joined -= uint64(released)
+		m.count.private[CauseTooBig] += uint64(released)
+	} else if a.failed() {
+		m.count.errors++
+	} else if f.ttl > 0 && f.callers > 0 && m.version() == f.version {
+		m.holdLocked(f, a.res, now)
+	}
+	abandoned := a.stream != nil && !f.leaderIn
+	if f.leaderIn {
+		f.closeLedLocked(a)
+	}
+	f.out = waiters
+	close(f.done)
+	m.mu.Unlock()
+	if abandoned {
+		a.stream.discard()
+	}
+}
+
+func (f *flight) closeLedLocked(a attempt) {
+	if !f.ledClosed {
+		f.ledClosed = true
+		f.leaderOut = a
+		close(f.led)
+	}
+}
+
+func (f *flight) forgetLocked() {
+	if f.m.flights[f.key] == f {
+		delete(f.m.flights, f.key)
+	}
+}
+
+func (f *flight) giveBackLocked() {
+	f.m.used -= f.taken
+	f.taken, f.size = 0, 0
+}
+
+// errTooBig tells a waiter to run the read itself; no caller sees it.
+var errTooBig = errors.New("coalesce: result too big to share")
+
+// wait returns how the flight ended, or the context's error if that ends
+// first. The outcome of a led flight is the leader's.
+func (f *flight) wait(ctx context.Context, leader bool) (attempt, error) {
+	ready := f.done
+	if leader {
+		ready = f.led
+	}
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		if f.leave(leader) {
+			return attempt{}, ctx.Err()
+		}
+		<-ready
+	}
+	if !leader {
+		if f.out.panicked != nil || f.out.goexit {
+			return attempt{err: errReaderFailed}, nil
+		}
+		return f.out, nil
+	}
+	if f.leaderOut.panicked != nil {
+		panic(f.leaderOut.panicked)
+	}
+	if f.leaderOut.goexit {
+		runtime.Goexit()
+	}
+	return f.leaderOut, nil
+}
+
+// leave takes a caller out of the flight and reports whether it was still in.
+// The query is cancelled when nobody is left; from then on nobody can join.
+func (f *flight) leave(leader bool) bool {
+	m := f.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f.settled || leader && !f.leaderIn {
+		return false
+	}
+	if leader {
+		f.leaderIn = false
+	}
+	f.callers--
+	m.count.cancelled++
+	if f.callers == 0 {
+		f.forgetLocked()
+		f.cancel(context.Canceled)
+	}
+	return true
+}
+
+// grow accounts for n more bytes drained. It reports false when the result
+// has outgrown its own limit or the memo's.
+func (f *flight) grow(n int64) bool {
+	f.size += n
+	if f.size > f.m.maxResult {
+		return false
+	}
+	if f.size <= f.taken {
+		return true
+	}
+	m := f.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	more := max(growStep, f.size-f.taken)
+	m.makeRoomLocked(more)
+	if m.used+more > m.maxBytes {
+		return false
+	}
+	m.used += more
+	f.taken += more
+	return true
+}
+
+func (m *memo) makeRoomLocked(n int64) {
+	for m.used+n > m.maxBytes {
+		oldest := m.lru.Back()
+		if oldest == nil {
+			return
+		}
+		m.count.evicted++
+		m.dropLocked(oldest)
+	}
+}
+
+func (m *memo) dropLocked(el *list.Element) {
+	e := m.lru.Remove(el).(*entry)
+	delete(m.held, e.key)
+	m.used -= e.size
+	m.count.stored -= e.size
+}
+
+func (m *memo) holdLocked(f *flight, res *result, now time.Time) {
+	if m.closed {
+		return
+	}
+	if f.version > m.heldVersion {
+		m.dropAllLocked()
+		m.heldVersion = f.version
+	}
+	if el, ok := m.held[f.key]; ok {
+		m.dropLocked(el)
+	}
+	// Results past their time, if nobody asks for them again, end here.
+	for el := m.lru.Back(); el != nil; el = m.lru.Back() {
+		if e := el.Value.(*entry); now.Sub(e.resolved) < e.ttl {
+			break
+		}
+		m.dropLocked(el)
+	}
+	e := &entry{
+		key: f.key, res: res, version: f.version, resolved: now, ttl: f.ttl,
+		size: res.bytes + int64(len(f.key)) + entryBytes,
+	}
+	m.makeRoomLocked(e.size)
+	if m.used+e.size > m.maxBytes {
+		return
+	}
+	m.used += e.size
+	m.count.stored += e.size
+	m.held[f.key] = m.lru.PushFront(e)
+}
+
+func (m *memo) dropAllLocked() {
+	m.count.invalidated += uint64(m.lru.Len())
+	m.used -= m.count.stored
+	m.count.stored = 0
+	m.lru.Init()
+	clear(m.held)
+}
+
+func (m *memo) rememberBigLocked(text textID, now time.Time) {
+	if len(m.big) >= maxBigTexts {
+		clear(m.big)
+	}
+	m.big[text] = now.Add(bigTextHold)
+}
+
+func (m *memo) countPrivateLocked(cause string) { m.count.private[cause]++ }
+
+// countPrivate records a read that ran on its own.
+func (m *memo) countPrivate(cause string) {
+	m.mu.Lock()
+	m.countPrivateLocked(cause)
+	m.mu.Unlock()
+}
+
+// close ends every flight, drops every held result and returns when no
+// goroutine of the memo is left.
+func (m *memo) close() {
+	m.mu.Lock()
+	m.closed = true
+	m.dropAllLocked()
+	for f := range m.running {
+		f.cancel(ErrClosed)
+	}
+	m.mu.Unlock()
+	m.wg.Wait()
+}

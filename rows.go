@@ -1,0 +1,306 @@
+package coalesce
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+	"io"
+	"math"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// column is what a driver tells of one column, copied while its connection
+// is still at this query: pgx reuses the memory with the next one.
+type column struct {
+	typeName         string
+	scanType         reflect.Type
+	length           int64
+	hasLength        bool
+	nullable         bool
+	hasNullable      bool
+	precision, scale int64
+	hasPrecision     bool
+}
+
+// result is a read drained once. It is immutable after drain and may be
+// replayed by any number of callers at a time.
+type result struct {
+	names []string
+	cols  []column
+	vals  []driver.Value // row after row
+	n     int            // rows; not len(vals)/len(cols), which fails without columns
+	err   error          // what came after the last row, if not its end
+	bytes int64          // estimate of the memory held
+	scans *scanMaps      // nil: the driver leaves scanning to database/sql
+}
+
+// The sizes that values have in memory beside the two words of the interface.
+const (
+	wordBytes   = 8
+	stringBytes = 16
+	sliceBytes  = 24
+	ifaceBytes  = 16
+)
+
+func sizeOf(v driver.Value) int64 {
+	switch v := v.(type) {
+	case nil, bool:
+		return ifaceBytes
+	case string:
+		return ifaceBytes + stringBytes + int64(len(v))
+	case []byte:
+		return ifaceBytes + sliceBytes + int64(cap(v))
+	case time.Time:
+		return ifaceBytes + sliceBytes
+	}
+	return ifaceBytes + wordBytes
+}
+
+func describe(rows driver.Rows) (names []string, cols []column, size int64) {
+	names = slices.Clone(rows.Columns())
+	cols = make([]column, len(names))
+	typeNames, _ := rows.(driver.RowsColumnTypeDatabaseTypeName)
+	scanTypes, _ := rows.(driver.RowsColumnTypeScanType)
+	lengths, _ := rows.(driver.RowsColumnTypeLength)
+	nullables, _ := rows.(driver.RowsColumnTypeNullable)
+	precisions, _ := rows.(driver.RowsColumnTypePrecisionScale)
+	for i := range cols {
+		c := &cols[i]
+		if typeNames != nil {
+			c.typeName = typeNames.ColumnTypeDatabaseTypeName(i)
+		}
+		c.scanType = reflect.TypeFor[any]()
+		if scanTypes != nil {
+			c.scanType = scanTypes.ColumnTypeScanType(i)
+		}
+		if lengths != nil {
+			c.length, c.hasLength = lengths.ColumnTypeLength(i)
+		}
+		if nullables != nil {
+			c.nullable, c.hasNullable = nullables.ColumnTypeNullable(i)
+		}
+		if precisions != nil {
+			c.precision, c.scale, c.hasPrecision = precisions.ColumnTypePrecisionScale(i)
+		}
+		size += int64(reflect.TypeFor[column]().Size()) + stringBytes + int64(len(names[i])+len(c.typeName))
+	}
+	return names, cols, size
+}
+
+// drain reads rows to their end or error, asking grow for the memory. It
+// reports false, with rows still open, when grow refused.
+func drain(rows driver.Rows, grow func(int64) bool) (*result, bool) {
+	r := new(result)
+	r.names, r.cols, r.bytes = describe(rows)
+	if !grow(r.bytes) {
+		return r, false
+	}
+	row := make([]driver.Value, len(r.cols))
+	for {
+		if err := rows.Next(row); err != nil {
+			if err != io.EOF {
+				r.err = err
+			}
+			break
+		}
+		r.n++
+		var size int64
+		for i, v := range row {
+			if b, ok := v.([]byte); ok {
+				// The driver may use the memory again for its next row.
+				row[i] = bytes.Clone(b)
+			}
+			size += sizeOf(v)
+		}
+		r.vals = append(r.vals, row...)
+		r.bytes += size
+		if !grow(size) {
+			return r, false
+		}
+	}
+	// Growing doubles: what is kept for long gives the spare half back.
+	if cap(r.vals) > len(r.vals)+len(r.vals)/8 {
+		r.vals = slices.Clip(slices.Clone(r.vals))
+	}
+	return r, true
+}
+
+// replay delivers a result to one caller: driver.Rows, one goroutine.
+type replay struct {
+	res *result
+	i   int // rows delivered
+}
+
+func (r *replay) Columns() []string { return r.res.names }
+func (r *replay) Close() error      { r.i = math.MaxInt; return nil }
+
+func (r *replay) next() error {
+	if r.i < r.res.n {
+		r.i++
+		return nil
+	}
+	if r.i == r.res.n && r.res.err != nil {
+		return r.res.err
+	}
+	return io.EOF
+}
+
+// row is the row that next moved to.
+func (r *replay) row() []driver.Value {
+	width := len(r.res.cols)
+	return r.res.vals[(r.i-1)*width : r.i*width]
+}
+
+func (r *replay) Next(dest []driver.Value) error {
+	if err := r.next(); err != nil {
+		return err
+	}
+	for i, v := range r.row() {
+		dest[i] = deliver(v)
+	}
+	return nil
+}
+
+// deliver returns v for one caller. RawBytes and every Scanner are handed
+// the driver's own slice, so each delivery needs one of its own.
+func deliver(v driver.Value) driver.Value {
+	if b, ok := v.([]byte); ok {
+		return bytes.Clone(b)
+	}
+	return v
+}
+
+func (r *replay) ColumnTypeDatabaseTypeName(i int) string { return r.res.cols[i].typeName }
+func (r *replay) ColumnTypeScanType(i int) reflect.Type   { return r.res.cols[i].scanType }
+func (r *replay) ColumnTypeLength(i int) (int64, bool) {
+	c := &r.res.cols[i]
+	return c.length, c.hasLength
+}
+func (r *replay) ColumnTypeNullable(i int) (bool, bool) {
+	c := &r.res.cols[i]
+	return c.nullable, c.hasNullable
+}
+func (r *replay) ColumnTypePrecisionScale(i int) (int64, int64, bool) {
+	c := &r.res.cols[i]
+	return c.precision, c.scale, c.hasPrecision
+}
+
+// stream is a result that outgrew its limit, for the one caller that led it:
+// first what was drained, then the rest as the server sends it.
+type stream struct {
+	replay
+	live   driver.Rows
+	link   *link // runs the query; the leader's from when it gets the stream
+	cancel context.CancelCauseFunc
+
+	onLive bool // the buffer is used up
+	close  sync.Once
+	end    bool // the server has nothing more to send
+	stop   func() bool
+	// discard ends the stream where its leader has left.
+	discard func()
+}
+
+func newStream(f *flight, res *result, live driver.Rows, l *link) *stream {
+	s := &stream{live: live, link: l, cancel: f.cancel}
+	s.replay.res = res
+	s.discard = func() {
+		s.Close()
+		f.crew.release(l)
+	}
+	return s
+}
+
+// follow returns the rows for the leader; the query ends when ctx, its own
+// context, does.
+func (s *stream) follow(ctx context.Context) driver.Rows {
+	s.stop = context.AfterFunc(ctx, func() { s.cancel(context.Cause(ctx)) })
+	if s.res == nil {
+		return s.live
+	}
+	return streamed(s)
+}
+
+// advance moves to the next row and reports whether it is a live one, which
+// the caller must then ask of live.
+func (s *stream) advance() (live bool) {
+	if !s.onLive && s.replay.next() == nil {
+		return false
+	}
+	s.onLive = true
+	// The buffered rows will not be asked for again.
+	s.res.vals = nil
+	return true
+}
+
+func (s *stream) Next(dest []driver.Value) error {
+	if s.advance() {
+		return s.noteEnd(s.live.Next(dest))
+	}
+	for i, v := range s.row() {
+		dest[i] = v
+	}
+	return nil
+}
+
+func (s *stream) noteEnd(err error) error {
+	if err != nil {
+		s.end = true
+	}
+	return err
+}
+
+// Close stops the query on the server if the caller has not read it to its
+// end: what was left may have no end.
+func (s *stream) Close() (err error) {
+	s.close.Do(func() {
+		if s.stop != nil {
+			s.stop()
+		}
+		if s.end {
+			err = s.live.Close()
+		} else {
+			s.interrupt()
+		}
+		s.cancel(nil)
+	})
+	return err
+}
+
+// interruptTime is how long a server may take to stop before the connection
+// is given up.
+const interruptTime = 2 * time.Second
+
+// interrupt stops the query and keeps the connection if the server obeys in
+// time: its session may be worth something to the caller.
+func (s *stream) interrupt() {
+	ctx, done := context.WithTimeout(context.Background(), interruptTime)
+	defer done()
+	stop := context.AfterFunc(ctx, func() { s.cancel(context.Canceled) })
+	defer stop()
+	if !s.link.cancelQuery(ctx) {
+		s.cancel(context.Canceled)
+	}
+	s.live.Close() // its error is of our own making
+}
+
+// watchedRows are the rows of a statement that may write. It has every
+// optional interface that pgx's rows have under the Go in use, by embedding.
+type watchedRows struct {
+	*stdlib.Rows
+	done func() // called once, when the rows are closed: the statement has finished
+}
+
+func (w *watchedRows) Close() error {
+	err := w.Rows.Close()
+	if w.done != nil {
+		w.done()
+		w.done = nil
+	}
+	return err
+}
