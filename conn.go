@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -332,11 +333,16 @@ func (c *conn) Close() error {
 // the connection shares nothing until it is closed. It returns nil if the
 // server cannot be reached or the driver is not pgx; [Raw] tells why.
 func (c *conn) Conn() *pgx.Conn {
-	pg, _ := c.pgx(context.Background())
+	pg, _ := c.pgx()
 	return pg
 }
 
-func (c *conn) pgx(ctx context.Context) (*pgx.Conn, error) {
+// rawDialTime bounds dialling where there is no context to bound it.
+const rawDialTime = time.Minute
+
+func (c *conn) pgx() (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), rawDialTime)
+	defer cancel()
 	l, err := c.own(ctx)
 	if err != nil {
 		return nil, err
@@ -356,7 +362,7 @@ func Raw(sc *sql.Conn, f func(*pgx.Conn) error) error {
 		if !ok {
 			return fmt.Errorf("coalesce: Raw needs a connection of the coalesce-pgx driver, not a %T", dc)
 		}
-		pg, err := c.pgx(context.Background())
+		pg, err := c.pgx()
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ type crew struct {
 	// needs one and there is no place to dial: else callers waiting for the
 	// flight could hold all the places that it waits for.
 	lenders map[*conn]struct{}
-	lent    chan *link // has room for one; a caller that joins sends while seeking is set
+	lent    chan *link // nil without a limit; has room for one, sent to while seeking is set
 	seeking bool
 }
 
@@ -29,7 +29,9 @@ func (w *crew) lead(c *conn) {
 	w.members++
 	w.owner = c
 	w.link, c.link = c.link, nil
-	w.lent = make(chan *link, 1)
+	if c.k.places.limit > 0 {
+		w.lent = make(chan *link, 1)
+	}
 }
 
 func (w *crew) join(c *conn) {

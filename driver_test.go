@@ -1037,6 +1037,22 @@ func TestRowsOfOneCallerAreNoOtherCallers(t *testing.T) {
 	}
 }
 
+func TestColumnNamesOfOneCallerAreNoOtherCallers(t *testing.T) {
+	db := openFake(t, &fake{}, coalesce.Config{})
+	for range 3 {
+		rows, err := db.QueryContext(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, err := rows.Columns()
+		if err != nil || names[0] != "v" {
+			t.Fatalf("got %v, %v; want [v]", names, err)
+		}
+		names[0] = "changed"
+		rows.Close()
+	}
+}
+
 func TestColumnTypesOfADriverThatTellsThem(t *testing.T) {
 	db, mock := mockDB(t)
 	mock.ExpectQuery(q).WillReturnRows(sqlmock.NewRowsWithColumnDefinition(

@@ -79,6 +79,7 @@ type flight struct {
 
 	// led is closed once the leader's outcome is known, done once the
 	// waiters' is. leaderOut and out are written before that and not after.
+	// done is made, under m.mu, when the first waiter joins.
 	led, done      chan struct{}
 	leaderOut, out attempt
 
@@ -162,6 +163,9 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 		}
 	}
 	if f, ok := m.flights[string(key)]; ok && f.version >= version {
+		if f.done == nil {
+			f.done = make(chan struct{})
+		}
 		f.callers++
 		f.ttl = max(f.ttl, ttl)
 		m.count.joined++
@@ -176,7 +180,7 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 	}
 	f := &flight{
 		m: m, key: string(key), text: text, version: version,
-		led: make(chan struct{}), done: make(chan struct{}),
+		led:     make(chan struct{}),
 		callers: 1, leaderIn: true, ttl: ttl,
 	}
 	// The leader's values, for tracing, but not its end.
@@ -273,7 +277,9 @@ func (f *flight) settle(a attempt) {
 		f.closeLedLocked(a)
 	}
 	f.out = waiters
-	close(f.done)
+	if f.done != nil {
+		close(f.done)
+	}
 	m.mu.Unlock()
 	if abandoned {
 		a.stream.discard()
@@ -305,9 +311,9 @@ var errTooBig = errors.New("coalesce: result too big to share")
 // wait returns how the flight ended, or the context's error if that ends
 // first. The outcome of a led flight is the leader's.
 func (f *flight) wait(ctx context.Context, leader bool) (attempt, error) {
-	ready := f.done
-	if leader {
-		ready = f.led
+	ready := f.led
+	if !leader {
+		ready = f.done
 	}
 	select {
 	case <-ready:

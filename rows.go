@@ -132,11 +132,20 @@ func drain(rows driver.Rows, grow func(int64) bool) (*result, bool) {
 
 // replay delivers a result to one caller: driver.Rows, one goroutine.
 type replay struct {
-	res *result
-	i   int // rows delivered
+	res   *result
+	i     int // rows delivered
+	names []string
+	few   [4]string // room for names
 }
 
-func (r *replay) Columns() []string { return r.res.names }
+// Columns returns a slice of its own: database/sql hands it to the caller.
+func (r *replay) Columns() []string {
+	if r.names == nil {
+		r.names = append(r.few[:0], r.res.names...)
+	}
+	return r.names
+}
+
 func (r *replay) Close() error      { r.i = math.MaxInt; return nil }
 
 func (r *replay) next() error {
