@@ -153,7 +153,8 @@ func (c *conn) class(a *statement.Analysis, call call) (statement.Class, string)
 		return statement.Private, CauseSession
 	case l != nil && l.busy():
 		return statement.Private, CauseBusy
-	case a.Class != statement.Private && a.Backslash && !c.k.standardStrings.Load():
+	case a.Class == statement.Private:
+	case a.Backslash && !c.k.standardStrings.Load(), c.k.foreignEncoding.Load():
 		return statement.Private, statement.CauseUnparsed
 	}
 	return a.Class, a.Cause

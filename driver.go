@@ -117,12 +117,15 @@ type Connector struct {
 	texts    *texts
 	prepared *preparedTexts
 
-	version    atomic.Pointer[version]
+	version    atomic.Pointer[reckoning]
 	identified sync.Once    // done: version is the database's
 	conns      atomic.Int64 // server connections open
 	// standardStrings is whether a session is known to begin with
 	// standard_conforming_strings on.
 	standardStrings atomic.Bool
+	// foreignEncoding is whether texts reach the server in an encoding in which
+	// a byte of a longer character can look like a backslash.
+	foreignEncoding atomic.Bool
 	scans           atomic.Pointer[scanMaps] // nil until a pgx connection was seen
 }
 
@@ -140,7 +143,7 @@ func NewConnector(inner driver.Connector, cfg Config) *Connector {
 	}
 	k.places = newPlaces(max(cfg.MaxConns, 0), &k.conns)
 	// Until it is known which database this is, nobody shares its versions.
-	k.version.Store(new(version))
+	k.version.Store(&reckoning{version: new(version)})
 	k.memo = newMemo(or(cfg.MaxBytes, DefaultMaxBytes), or(cfg.MaxResultBytes, DefaultMaxResultBytes), k.dataVersion)
 	return k
 }
@@ -186,22 +189,15 @@ func (k *Connector) learn(pg *pgx.Conn) {
 		return
 	}
 	k.standardStrings.Store(pg.PgConn().ParameterStatus("standard_conforming_strings") == "on")
+	switch pg.PgConn().ParameterStatus("client_encoding") {
+	case "BIG5", "GB18030", "GBK", "JOHAB", "SHIFT_JIS_2004", "SJIS", "UHC":
+		k.foreignEncoding.Store(true)
+	}
 	cfg := pg.Config()
 	k.leadsTo(or(cfg.Database, cfg.User))
 	if k.scans.Load() == nil {
 		k.scans.Store(newScanMaps(pg.TypeMap()))
 	}
-}
-
-// leadsTo lets k share the versions of a database. It stays with the first it
-// is told of: versions of different databases cannot be compared.
-func (k *Connector) leadsTo(database string) {
-	k.identified.Do(func() {
-		v := versionOf(database)
-		// What k was at until now must not look newer than what is to come.
-		v.data.Add(k.version.Load().data.Load())
-		k.version.Store(v)
-	})
 }
 
 // connectorOf finds the connector behind db.

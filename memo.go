@@ -21,9 +21,9 @@ const (
 	// maxBigTexts bounds how many texts are remembered as too big to share.
 	maxBigTexts = 1024
 	bigTextHold = 30 * time.Second
-	// growStep is how much a flight takes from the budget at a time, so that
-	// draining does not take the lock for every row.
-	growStep = 32 << 10
+	// growStep is the least that a flight takes from the budget at a time; it
+	// takes as much again as it has, so that draining seldom needs the lock.
+	growStep = 1 << 10
 	// entryBytes is what a held result costs beside its values and its key.
 	entryBytes = 256
 )
@@ -372,7 +372,7 @@ func (f *flight) grow(n int64) bool {
 	m := f.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	more := max(growStep, f.size-f.taken)
+	more := max(growStep, f.taken, f.size-f.taken)
 	m.makeRoomLocked(more)
 	if m.used+more > m.maxBytes {
 		return false

@@ -146,7 +146,7 @@ func (r *replay) Columns() []string {
 	return r.names
 }
 
-func (r *replay) Close() error      { r.i = math.MaxInt; return nil }
+func (r *replay) Close() error { r.i = math.MaxInt; return nil }
 
 func (r *replay) next() error {
 	if r.i < r.res.n {

@@ -32,6 +32,29 @@ func versionOf(database string) *version {
 	return v
 }
 
+// reckoning is a database's version as one connector counts it.
+type reckoning struct {
+	*version
+	// data and schema of version plus these are what the connector goes by:
+	// its count must not jump when it learns which database it leads to.
+	dataOffset, schemaOffset uint64
+}
+
+func (r *reckoning) dataVersion() uint64   { return r.data.Load() + r.dataOffset }
+func (r *reckoning) schemaVersion() uint64 { return r.schema.Load() + r.schemaOffset }
+
+// leadsTo lets k share the version of a database. It stays with the first it
+// is told of: versions of different databases cannot be compared.
+func (k *Connector) leadsTo(database string) {
+	k.identified.Do(func() {
+		old := k.version.Load()
+		r := &reckoning{version: versionOf(database)}
+		r.dataOffset = old.dataVersion() - r.data.Load()
+		r.schemaOffset = old.schemaVersion() - r.schema.Load()
+		k.version.Store(r)
+	})
+}
+
 // raise makes all that was read before stale; schema, what was prepared too.
 func (k *Connector) raise(schema bool) {
 	v := k.version.Load()
@@ -41,5 +64,5 @@ func (k *Connector) raise(schema bool) {
 	}
 }
 
-func (k *Connector) dataVersion() uint64   { return k.version.Load().data.Load() }
-func (k *Connector) schemaVersion() uint64 { return k.version.Load().schema.Load() }
+func (k *Connector) dataVersion() uint64   { return k.version.Load().dataVersion() }
+func (k *Connector) schemaVersion() uint64 { return k.version.Load().schemaVersion() }
