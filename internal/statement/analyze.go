@@ -27,9 +27,9 @@ func Analyze(sql string) *Analysis {
 // opaque is the analysis of a text that was not understood. Its key is that
 // of the text as it stands.
 func opaque(sql, cause, reason string) *Analysis {
+	e := Effect{Cause: cause, Reason: reason, Writes: true, Schema: true, Taints: true}
 	return &Analysis{
-		Cause: cause, Reason: reason,
-		Writes: true, Schema: true, Taints: true,
+		Effect: e, Sure: e,
 		Backslash: strings.IndexByte(sql, '\\') >= 0,
 		Key:       sha256.Sum256([]byte(sql)),
 	}
@@ -48,6 +48,8 @@ const (
 	parenType           // modifiers of a type: a literal may follow it
 	parenTimeType       // modifiers of TIME
 	parenColumns        // columns of an alias, types perhaps with them
+	parenXMLParse       // XMLPARSE (: DOCUMENT or CONTENT follows it
+	parenQuery          // a query, other than a CTE's
 	parenClauses        // an XML or JSON function of the grammar, with clauses of its own
 )
 
@@ -121,10 +123,15 @@ type scanner struct {
 	headWord    bool // tok is its first word
 	role        role
 	createIndex bool
+	stores      bool // CREATE of what keeps its query or body for later
+	alters      bool // ALTER
+	queries     bool // CREATE of what runs a query: a table AS, a materialized view
 	danger      bool // a word that writes
+	merge       bool // MERGE
 	into        bool // SELECT INTO
 	temp        bool // TEMP or TEMPORARY
 	unknown     bool // calls what may write anything
+	sureUnknown bool // calls what is built in and may write anything
 
 	several bool
 	empty   bool // no word was seen yet
@@ -133,14 +140,29 @@ type scanner struct {
 	rank   rank
 	cause  string
 	reason string
+	sure   sureVerdict
 	writes bool
 	schema bool
 	tx     Tx
 	taints bool
 	cleans bool
+	// nameTaints: a name that is not built in may change the session.
+	nameTaints bool
 
 	names                               nameBuffer
 	tables, functions, operators, types nameSet
+	relations, qualified, ctes          nameSet
+	// fromChain: the chain that tok belongs to stands where only the name of
+	// a relation, a function or a query can.
+	fromChain bool
+}
+
+// sureVerdict is the verdict without names that are not built in.
+type sureVerdict struct {
+	class          Class
+	rank           rank
+	cause, reason  string
+	writes, schema bool
 }
 
 type qualifier uint8
@@ -157,6 +179,7 @@ func (s *scanner) start(sql string) {
 	keep := scanner{
 		norm: s.norm, stack: s.stack[:0], names: s.names,
 		tables: s.tables, functions: s.functions, operators: s.operators, types: s.types,
+		relations: s.relations, qualified: s.qualified, ctes: s.ctes,
 	}
 	*s = keep
 	s.norm.reset()
@@ -165,9 +188,12 @@ func (s *scanner) start(sql string) {
 	s.functions.reset()
 	s.operators.reset()
 	s.types.reset()
+	s.relations.reset()
+	s.qualified.reset()
+	s.ctes.reset()
 	s.dict, s.ops = dict(), operators()
 	s.lex = lexer{sql: sql, dict: s.dict, norm: &s.norm}
-	s.class, s.first, s.empty = Holdable, true, true
+	s.class, s.sure.class, s.first, s.empty = Holdable, Holdable, true, true
 }
 
 // release keeps the scanner's memory for the next text unless it grew large.
@@ -236,9 +262,10 @@ func (s *scanner) step() (problem string) {
 			// PostgreSQL does not join them, but their normal form might.
 			return "literals next to each other"
 		}
-		if s.prev == tokClose && (s.closed == parenPlain || s.closed == parenColumns) {
+		// N'…' is NCHAR and a literal: behind a dot, it is of a type of that name.
+		if s.prev == tokDot || s.prev == tokClose && (s.closed == parenPlain || s.closed == parenQuery || s.closed == parenColumns) {
 			s.limit(rankPrivate, Private, CauseUnknownType, "has a literal of a type that is not built in")
-			s.unknown = s.unknown || s.role != roleDML
+			s.callsAnything(s.role != roleDML)
 		}
 		end, cte = true, cteNone
 	case tokNumber, tokParam, tokCloseList:
@@ -286,7 +313,7 @@ func (s *scanner) push(open paren, cte cteState) {
 	case s.prevWord == kwAs && open == parenPlain:
 		if cte == cteAs {
 			open = parenCTE
-		} else if s.before == tokClose {
+		} else if s.before == tokClose || s.earlier == kwOrdinality {
 			open = s.columns()
 		}
 	case cte == cteAs && s.prevWord == kwMaterialized:
@@ -304,16 +331,50 @@ func (s *scanner) top() paren {
 
 // limit lowers the class for a cause.
 func (s *scanner) limit(r rank, c Class, cause, reason string) {
+	s.limitName(r, c, cause, reason)
+	if r > s.sure.rank {
+		s.sure.rank, s.sure.class, s.sure.cause, s.sure.reason = r, c, cause, reason
+	}
+}
+
+// limitName lowers the class for a name that is not built in.
+func (s *scanner) limitName(r rank, c Class, cause, reason string) {
 	if r > s.rank {
 		s.rank, s.class, s.cause, s.reason = r, c, cause, reason
 	}
 }
 
+// runsCalls reports whether the statement runs the functions it calls, rather
+// than keep them for later.
+func (s *scanner) runsCalls() bool {
+	switch s.role {
+	case roleOther, roleQuiet:
+		return false
+	case roleDDL:
+		return s.queries || s.createIndex || s.alters
+	}
+	return true
+}
+
+// callsAnything notes a call of what may write anything.
+func (s *scanner) callsAnything(does bool) {
+	s.unknown = s.unknown || does
+	s.sureUnknown = s.sureUnknown || does
+}
+
 // judge applies the verdict on a name.
 func (s *scanner) judge(v verdict, verb, name string) {
 	j := &verdicts[v]
-	s.taints = s.taints || j.taints && s.role != roleOther && s.role != roleQuiet
-	s.unknown = s.unknown || j.writes
+	taints := j.taints && s.runsCalls()
+	limit := s.limit
+	if v == vNone {
+		s.nameTaints = s.nameTaints || taints
+		s.unknown = s.unknown || j.writes
+		limit = s.limitName
+	} else {
+		s.taints = s.taints || taints
+		s.callsAnything(j.writes)
+	}
 	r := rankPrivate
 	switch j.class {
 	case Holdable:
@@ -321,8 +382,8 @@ func (s *scanner) judge(v verdict, verb, name string) {
 	case Joinable:
 		r = rankJoinable
 	}
-	if r > s.rank {
-		s.limit(r, j.class, j.cause, verb+name+", which "+j.how)
+	if r > s.sure.rank || r > s.rank {
+		limit(r, j.class, j.cause, verb+name+", which "+j.how)
 	}
 }
 
@@ -333,26 +394,27 @@ func (s *scanner) finish() {
 		}
 		return
 	}
-	writes, schema := s.unknown, s.unknown
+	s.taints = s.taints || s.temp && (s.into || s.role == roleExplain || s.role == roleDDL)
+	writes, schema := s.writing(s.unknown)
+	s.writes, s.schema = s.writes || writes, s.schema || schema
+	writes, schema = s.writing(s.sureUnknown)
+	s.sure.writes, s.sure.schema = s.sure.writes || writes, s.sure.schema || schema
+}
+
+// writing reports whether the statement may write, and more than rows, given
+// whether it calls what may do anything.
+func (s *scanner) writing(unknown bool) (writes, schema bool) {
 	switch s.role {
 	case roleRead:
-		writes = writes || s.danger || s.into
-		schema = schema || s.into
-		s.taints = s.taints || s.into && s.temp
+		return unknown || s.danger || s.into, unknown || s.into
 	case roleDML:
-		writes = true
+		return true, unknown
 	case roleExplain:
-		writes, schema = writes || s.danger || s.into, schema || s.danger || s.into
-		s.taints = s.taints || s.temp
+		return unknown || s.danger || s.into, unknown || s.danger || s.into
 	case roleQuiet:
-		writes, schema = false, false
-	case roleDDL:
-		writes, schema = true, true
-		s.taints = s.taints || s.temp
-	case roleOther:
-		writes, schema = true, true
+		return false, false
 	}
-	s.writes, s.schema = s.writes || writes, s.schema || schema
+	return true, true
 }
 
 // beginStatement is called behind a semicolon.
@@ -362,8 +424,8 @@ func (s *scanner) beginStatement() {
 	}
 	s.after(tokSemicolon, kwNone, false, cteNone)
 	s.first = true
-	s.role, s.createIndex = roleRead, false
-	s.danger, s.into, s.temp, s.unknown = false, false, false, false
+	s.role, s.createIndex, s.stores, s.queries, s.alters = roleRead, false, false, false, false
+	s.danger, s.merge, s.into, s.temp, s.unknown, s.sureUnknown = false, false, false, false, false, false
 }
 
 func (s *scanner) analysis() *Analysis {
@@ -371,21 +433,24 @@ func (s *scanner) analysis() *Analysis {
 		s.limit(rankJoinable, Joinable, CauseTime, "has a literal that may mean the current time")
 	}
 	a := &Analysis{
-		Class: s.class, Cause: s.cause, Reason: s.reason,
-		Writes: s.writes, Schema: s.schema, Tx: s.tx, Taints: s.taints, Cleans: s.cleans,
+		Effect: Effect{s.class, s.cause, s.reason, s.writes, s.schema, s.taints || s.nameTaints},
+		Sure:   Effect{s.sure.class, s.sure.cause, s.sure.reason, s.sure.writes, s.sure.schema, s.taints},
+		Tx:     s.tx, Cleans: s.cleans,
 		Backslash: s.lex.backslash,
 		Key:       sha256.Sum256(s.norm.form()),
 	}
 	if s.several {
 		a.Writes, a.Schema, a.Tx, a.Cleans = true, true, TxNone, false
+		a.Sure.Writes, a.Sure.Schema = true, true
 	}
-	n := len(s.tables.names) + len(s.functions.names) + len(s.operators.names) + len(s.types.names)
+	s.relations.drop(&s.names, &s.ctes)
+	n := len(s.relations.names) + len(s.qualified.names) + len(s.tables.names) + len(s.functions.names) + len(s.operators.names) + len(s.types.names)
 	if n > 0 {
 		text, all := string(s.names.buf), make([]string, 0, n)
 		for _, l := range []struct {
 			set *nameSet
 			to  *[]string
-		}{{&s.tables, &a.Tables}, {&s.functions, &a.Functions}, {&s.operators, &a.Operators}, {&s.types, &a.Types}} {
+		}{{&s.tables, &a.Tables}, {&s.functions, &a.Functions}, {&s.operators, &a.Operators}, {&s.types, &a.Types}, {&s.relations, &a.Relations}, {&s.qualified, &a.Qualified}} {
 			if len(l.set.names) == 0 {
 				continue
 			}

@@ -131,8 +131,8 @@ const jsonFunctions = "" +
 	"json json_array json_arrayagg json_exists json_object json_objectagg json_query json_scalar json_serialize " +
 	"json_table json_value "
 
-// newerFunctions are VOLATILE and harmless, and newer than PostgreSQL 15.
-const newerFunctions = "array_sample array_shuffle random_normal uuidv4 uuidv7 "
+// newerFunctions are harmless too, and newer than PostgreSQL 15.
+const newerFunctions = "array_sample array_shuffle merge_action random_normal uuidv4 uuidv7 "
 
 // harmlessFunctions are VOLATILE, but leave no trace in what other sessions
 // read nor in their own session. The effects that some have all the same (a

@@ -25,7 +25,7 @@ func (s *scanner) head() {
 	case kwExplain, kwDeclare:
 		s.role = roleExplain
 	case kwCreate, kwAlter:
-		s.role, cause = roleDDL, CauseWrite
+		s.role, cause, s.alters = roleDDL, CauseWrite, kw == kwAlter
 		s.ddl()
 	case kwDrop, kwComment, kwGrant, kwRevoke, kwReassign, kwRefresh, kwImport, kwSecurity,
 		kwCluster, kwReindex, kwVacuum:
@@ -79,6 +79,7 @@ func (s *scanner) head() {
 // ddl looks at what CREATE or ALTER makes.
 func (s *scanner) ddl() {
 	l := s.ahead()
+	materialized := false
 	for t, words := s.next, 0; t.kind == tokWord && words < 4; t, words = l.next(), words+1 {
 		switch s.dict.words[t.word].keyword {
 		case kwIndex:
@@ -88,7 +89,15 @@ func (s *scanner) ddl() {
 			// Its script may do anything, and so may the library that it loads.
 			s.taints = true
 			return
-		case kwTable, kwView, kwFunction, kwProcedure:
+		case kwMaterialized:
+			materialized = true
+		case kwView:
+			s.stores = !materialized
+			return
+		case kwFunction, kwProcedure:
+			s.stores = true
+			return
+		case kwTable:
 			return
 		}
 	}

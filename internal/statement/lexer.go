@@ -45,6 +45,7 @@ type lexer struct {
 	backslash bool // an ordinary literal has a backslash
 	timeWord  bool // a literal has a word like now, or a text that was not looked at
 	problem   string
+	signs     signs
 }
 
 // Byte classes.
@@ -181,7 +182,7 @@ func (l *lexer) token() token {
 	case cl&isDigit != 0:
 		return token{kind: tokNumber, start: i, end: numberEnd(sql, i)}
 	case cl&isOperator != 0:
-		return token{kind: tokOperator, start: i, end: operatorEnd(sql, i)}
+		return token{kind: tokOperator, start: i, end: l.operatorEnd(i)}
 	}
 	one := func(k kind) token { return token{kind: k, start: i, end: i + 1} }
 	switch c {
@@ -284,7 +285,7 @@ func (l *lexer) literal(start, i int, prefix byte) token {
 			i++
 			continue
 		case letters && i > run:
-			l.letters(sql[run:i])
+			l.timeWord = l.timeWord || isNowWord(sql[run:i])
 		}
 		switch {
 		case c == '\\' && prefix == 'E':
@@ -332,37 +333,6 @@ func continuation(sql string, i int) (next int, ok bool) {
 	return 0, false
 }
 
-// letters notes a literal's word that means a moment if it is read as a time.
-func (l *lexer) letters(s string) {
-	switch len(s) {
-	case 3:
-		l.timeWord = l.timeWord || equalFold("now", s)
-	case 5:
-		l.timeWord = l.timeWord || equalFold("today", s)
-	case 8:
-		l.timeWord = l.timeWord || equalFold("tomorrow", s)
-	case 9:
-		l.timeWord = l.timeWord || equalFold("yesterday", s)
-	}
-}
-
-// TimeWord reports whether s, read as a date or a time, may mean a moment that
-// moves with the clock, such as now or today. A text argument of a shared read
-// has to be asked this, as a literal in its text is.
-func TimeWord(s string) bool {
-	var l lexer
-	for i := 0; i < len(s); i++ {
-		run := i
-		for i < len(s) && class[s[i]]&isAlpha != 0 {
-			i++
-		}
-		if i > run {
-			l.letters(s[run:i])
-		}
-	}
-	return l.timeWord
-}
-
 // dollar scans what starts with a dollar sign: a parameter or a literal.
 func (l *lexer) dollar(i int) token {
 	sql := l.sql
@@ -386,7 +356,7 @@ func (l *lexer) dollar(i int) token {
 	if n < 0 {
 		return l.bad(i, "unterminated literal")
 	}
-	l.timeWord = l.timeWord || TimeWord(sql[body:body+n])
+	l.timeWord = l.timeWord || SaysNow(sql[body:body+n])
 	return token{kind: tokString, start: i, end: body + n + len(tag)}
 }
 
@@ -416,26 +386,38 @@ func numberEnd(sql string, i int) int {
 	return i
 }
 
+// signs is a run of operator characters up to the next comment. It is kept
+// from token to token: a run of signs is one operator each.
+type signs struct {
+	end      int // 0 if there is none
+	free     int // the last character that is not one of standard SQL's, -1 for none
+	unsigned int // the last character but + and -, -1 for none
+}
+
 // operatorEnd returns where the operator that starts at i ends: before a
-// comment, and before a trailing sign unless a character in it is not one of
+// comment, and before trailing signs unless a character in it is not one of
 // standard SQL's.
-func operatorEnd(sql string, i int) int {
-	j, free := i, false
-	for j < len(sql) && class[sql[j]]&isOperator != 0 {
-		if j > i && j+1 < len(sql) && (sql[j] == '/' && sql[j+1] == '*' || sql[j] == '-' && sql[j+1] == '-') {
-			break
+func (l *lexer) operatorEnd(i int) int {
+	sql, run := l.sql, &l.signs
+	if i >= run.end {
+		run.free, run.unsigned = -1, -1
+		j := i
+		for ; j < len(sql) && class[sql[j]]&isOperator != 0; j++ {
+			if j > i && (sql[j] == '/' && l.at(j+1) == '*' || sql[j] == '-' && l.at(j+1) == '-') {
+				break
+			}
+			switch sql[j] {
+			case '+', '-':
+			case '*', '/', '<', '>', '=':
+				run.unsigned = j
+			default:
+				run.free, run.unsigned = j, j
+			}
 		}
-		switch sql[j] {
-		case '+', '-', '*', '/', '<', '>', '=':
-		default:
-			free = true
-		}
-		j++
+		run.end = j
 	}
-	if !free {
-		for j > i+1 && (sql[j-1] == '+' || sql[j-1] == '-') {
-			j--
-		}
+	if run.free >= i {
+		return run.end
 	}
-	return j
+	return max(run.unsigned, i) + 1
 }

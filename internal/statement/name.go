@@ -16,6 +16,9 @@ func (s *scanner) name() {
 		s.keyword(kw)
 	}
 	cte, isCTE := s.nextCTE(kw)
+	if isCTE {
+		s.add(&s.ctes, t)
+	}
 
 	end := s.end
 	if s.prevWord == kwNot {
@@ -25,6 +28,7 @@ func (s *scanner) name() {
 		end = s.chainEnd
 	} else {
 		s.chainEnd, s.qualifier, s.named = end, unqualified, s.namesObject()
+		s.fromChain = s.namesRelation()
 	}
 
 	typ := s.expectType || cat != catReserved && s.inColumnType()
@@ -43,7 +47,7 @@ func (s *scanner) name() {
 		// The statement's first word is no name.
 	case next == tokOpen:
 		s.beforeParenthesis(t, w, kw, cat, end, isCTE)
-	case next == tokString && !end && cat != catReserved && cat != catColumn && !s.isSyntax(kw):
+	case next == tokString && !end && (afterDot || cat != catReserved && cat != catColumn) && !s.isSyntax(kw):
 		s.typeName(t, w)
 	case afterDot, cat != catReserved && cat != catFunction && !s.isSyntax(kw):
 		s.relation(t, w)
@@ -61,7 +65,15 @@ func (s *scanner) name() {
 // exceptions: a column that is called update makes its text private.
 func (s *scanner) keyword(kw keyword) {
 	switch kw {
-	case kwInsert, kwDelete, kwMerge, kwTruncate:
+	case kwSelect:
+		s.queries = s.queries || s.role == roleDDL && !s.stores
+		if s.prev == tokOpen && s.top() == parenPlain {
+			s.stack[len(s.stack)-1] = parenQuery
+		}
+	case kwMerge:
+		s.merge = true
+		s.write()
+	case kwInsert, kwDelete, kwTruncate:
 		s.write()
 	case kwUpdate:
 		if s.prevWord != kwFor && !(s.prevWord == kwKey && s.earlier == kwNo) {
@@ -113,7 +125,7 @@ func (s *scanner) keyword(kw keyword) {
 
 func (s *scanner) write() {
 	s.danger = true
-	if s.rank < rankWrite {
+	if s.sure.rank < rankWrite {
 		s.limit(rankWrite, Private, CauseWrite, "writes ("+s.shout(s.tok)+")")
 	}
 }
@@ -162,7 +174,10 @@ func (s *scanner) qualify(t token, w *word, afterDot bool) {
 		return
 	}
 	s.qualifier = inSchema
+	from := s.fromChain && w.name != "information_schema"
+	s.fromChain = false
 	s.relation(t, w)
+	s.fromChain = from
 }
 
 // namesObject reports whether a chain of names that starts with tok names an
@@ -180,8 +195,28 @@ func (s *scanner) namesObject() bool {
 	switch s.prevWord {
 	case kwTable, kwReferences, kwExists, kwView, kwFunction, kwProcedure, kwRoutine:
 		return true
-	case kwOn, kwOnly, kwUsing:
+	case kwOn, kwOnly:
 		return s.createIndex
+	case kwUsing:
+		return s.createIndex || s.earlier == kwExclude
+	}
+	return false
+}
+
+// namesRelation reports whether a chain of names that starts with tok names a
+// relation, if no parenthesis follows it.
+func (s *scanner) namesRelation() bool {
+	word, before := s.prevWord, s.earlier
+	if word == kwOnly {
+		word, before = before, kwNone
+	}
+	switch word {
+	case kwJoin:
+		return true
+	case kwFrom:
+		// Not the FROM of IS DISTINCT FROM, EXTRACT, SUBSTRING or TRIM.
+		top := s.top()
+		return before != kwDistinct && (len(s.stack) == 0 || top == parenQuery || top == parenCTE)
 	}
 	return false
 }
@@ -223,6 +258,8 @@ func (s *scanner) beforeParenthesis(t token, w *word, kw keyword, cat category, 
 	case cat == catColumn:
 		s.open = s.columnKeyword(t, w, kw, end)
 	case s.isSyntax(kw):
+	case kw == kwSets && s.prevWord == kwGrouping:
+	case (kw == kwRollup || kw == kwCube) && s.prevWord == kwBy && s.earlier == kwGroup:
 	case (s.role != roleRead || s.danger) && s.isWriteSyntax(kw):
 	default:
 		s.callOrAlias(t, w, kw, cat, end)
@@ -252,7 +289,9 @@ func (s *scanner) callOrAlias(t token, w *word, kw keyword, cat category, end bo
 func (s *scanner) columnKeyword(t token, w *word, kw keyword, end bool) paren {
 	switch kw {
 	case kwBetween:
-		return parenPlain
+		if !end || !s.columnsInBetween() {
+			return parenPlain
+		}
 	case kwValues:
 		if !end || s.role != roleRead || s.danger || s.prev == tokClose && s.closed == parenCTE {
 			return parenPlain
@@ -264,13 +303,15 @@ func (s *scanner) columnKeyword(t token, w *word, kw keyword, end bool) paren {
 	case kwXMLTable:
 		// The types of its columns are hard to tell from their other words.
 		s.limit(rankPrivate, Private, CauseUnknownType, "uses XMLTABLE, whose column types are not looked at")
-		s.unknown = s.unknown || s.role != roleDML
+		s.callsAnything(s.role != roleDML)
 	}
 	if end {
 		return s.columns()
 	}
 	switch kw {
-	case kwXMLParse, kwXMLRoot, kwXMLExists:
+	case kwXMLParse:
+		return parenXMLParse
+	case kwXMLRoot, kwXMLExists:
 		return parenClauses
 	case kwXMLSerialize:
 		return parenCast
@@ -294,14 +335,10 @@ func (s *scanner) isSyntax(kw keyword) bool {
 		return s.prevWord == kwFetch
 	case kwZone:
 		return s.prevWord == kwTime
-	case kwSets:
-		return s.prevWord == kwGrouping
-	case kwRollup, kwCube:
-		return s.prevWord == kwBy && s.earlier == kwGroup
 	case kwMaterialized:
 		return s.cte == cteAs
-	case kwContent, kwDocument, kwKey, kwPassing, kwRef, kwValue, kwVersion:
-		return s.top() == parenClauses || s.top() == parenCast
+	case kwContent, kwDocument:
+		return s.prev == tokOpen && s.top() == parenXMLParse
 	}
 	return false
 }
@@ -311,8 +348,10 @@ func (s *scanner) isSyntax(kw keyword) bool {
 // unseen: it runs on its own all the same.
 func (s *scanner) isWriteSyntax(kw keyword) bool {
 	switch kw {
-	case kwSet, kwInsert:
-		return true
+	case kwSet:
+		return s.prevWord == kwUpdate
+	case kwInsert:
+		return s.merge
 	case kwConflict:
 		return s.prevWord == kwOn
 	}
@@ -358,6 +397,11 @@ func (s *scanner) ends(kw keyword, cat category, afterDot bool) bool {
 	switch kw {
 	case kwBy, kwCall, kwEscape, kwExecute, kwFunction, kwGroups, kwOperator, kwPath, kwProcedure, kwRange, kwRows:
 		return false
+	case kwContent, kwDocument, kwKey, kwPassing, kwRef, kwValue, kwVersion:
+		switch s.top() {
+		case parenClauses, parenXMLParse, parenCast:
+			return false
+		}
 	}
 	return !s.isSyntax(kw)
 }
@@ -371,6 +415,7 @@ func (s *scanner) call(t token, w *word) {
 	v := w.function
 	if s.qualifier == inSchema {
 		v = vNone
+		s.add(&s.qualified, t)
 	}
 	if v != vHoldable {
 		s.judge(v, "calls ", s.spell(t))
@@ -392,14 +437,14 @@ func (s *scanner) typeName(t token, w *word) {
 	switch v {
 	case vHoldable:
 	case vSystem, vTime:
-		if s.rank < rankJoinable {
+		if s.sure.rank < rankJoinable {
 			s.judge(v, "casts to ", s.spell(t))
 		}
 	default:
 		s.add(&s.types, t)
 		s.unknown = s.unknown || s.role != roleDML
 		if s.rank < rankPrivate {
-			s.limit(rankPrivate, Private, CauseUnknownType, "uses the type "+s.spell(t)+", which is not built in")
+			s.limitName(rankPrivate, Private, CauseUnknownType, "uses the type "+s.spell(t)+", which is not built in")
 		}
 	}
 }
@@ -412,19 +457,23 @@ func (s *scanner) relation(t token, w *word) {
 	}
 	fold := t.kind == tokWord
 	switch {
-	case hasPrefix(text, "pg_", fold):
+	case hasPrefix(text, "pg_", fold), s.prev == tokDot && s.qualifier == inCatalog:
 		s.taints = s.taints || hasPrefix(text, "pg_temp", fold)
-		if s.rank < rankPrivate {
+		if s.sure.rank < rankPrivate {
 			s.limit(rankPrivate, Private, CauseCatalog, "reads "+s.spell(t)+", a system catalog")
 		}
+		s.fromChain = false
 	case w.name == "information_schema":
 		s.limit(rankPrivate, Private, CauseCatalog, "reads information_schema, a system catalog")
 	case w.moves:
-		if s.rank < rankJoinable {
+		if s.sure.rank < rankJoinable {
 			s.limit(rankJoinable, Joinable, CauseSystemColumn, "reads "+s.spell(t)+", which changes without a write")
 		}
 	}
 	s.add(&s.tables, t)
+	if s.fromChain && s.next.kind != tokOpen {
+		s.add(&s.relations, t)
+	}
 }
 
 func hasPrefix(text, lower string, fold bool) bool {
@@ -447,9 +496,10 @@ func (s *scanner) unknownOperator(op string) {
 	start := len(s.names.buf)
 	s.names.buf = append(s.names.buf, op...)
 	s.operators.add(&s.names, start)
-	s.unknown, s.taints = true, true
+	s.unknown = true
+	s.nameTaints = s.nameTaints || s.runsCalls()
 	if s.rank < rankPrivate {
-		s.limit(rankPrivate, Private, CauseOperator, "uses the operator "+op+", which is not built in")
+		s.limitName(rankPrivate, Private, CauseOperator, "uses the operator "+op+", which is not built in")
 	}
 }
 
@@ -505,29 +555,69 @@ func (s *scanner) columns() paren {
 	return parenColumns
 }
 
+// columnsInBetween reports whether a parenthesis behind BETWEEN holds a column
+// with its type, so that BETWEEN is an alias, and no operator.
+func (s *scanner) columnsInBetween() bool {
+	l := s.ahead()
+	for i := range 2 {
+		t := l.next()
+		if t.kind == tokQuoted {
+			continue
+		}
+		if t.kind != tokWord {
+			return false
+		}
+		w := &s.dict.words[t.word]
+		if w.category == catReserved {
+			return false
+		}
+		if i == 1 && (w.keyword == kwAt || w.category == catFunction || w.category == catColumn && w.grammar == vNone) {
+			k := l.next().kind
+			return k == tokClose || k == tokComma
+		}
+	}
+	return true
+}
+
 // columnsInWindow reports whether a parenthesis behind OVER holds a column
-// with its type, so that OVER is an alias, and no window.
+// with its type, so that OVER is an alias, and no window. If it may be either,
+// the type is taken in here, and the rest is read as a window.
 func (s *scanner) columnsInWindow() bool {
 	l := s.ahead()
-	first := l.next()
-	if first.kind != tokWord && first.kind != tokQuoted {
+	var tokens [3]token
+	var words [3]keyword
+	for i := range tokens {
+		tokens[i] = l.next()
+		switch {
+		case tokens[i].kind == tokWord:
+			words[i] = s.dict.words[tokens[i].word].keyword
+		case i < 2 && tokens[i].kind != tokQuoted:
+			return false // a column's type would stand here
+		}
+	}
+	switch words[0] {
+	case kwOrder:
 		return false
-	}
-	if first.kind == tokWord {
-		switch s.dict.words[first.word].keyword {
+	case kwPartition, kwRange, kwRows, kwGroups:
+	default:
+		switch words[1] {
 		case kwOrder, kwPartition, kwRange, kwRows, kwGroups:
-			return false
+		default:
+			return true
 		}
 	}
-	switch second := l.next(); second.kind {
-	case tokQuoted:
-		return true
-	case tokWord:
-		switch s.dict.words[second.word].keyword {
-		case kwOrder, kwPartition, kwRange, kwRows, kwGroups:
-			return false
+	switch words[1] {
+	case kwBetween, kwOrder:
+	case kwBy, kwCurrent, kwPartition, kwRange, kwRows, kwGroups, kwUnbounded:
+		if k := tokens[2].kind; k == tokClose || k == tokComma || k == tokOpenList {
+			return true
 		}
-		return true
+	default:
+		if tokens[2].kind == tokDot {
+			s.limit(rankPrivate, Private, CauseUnknownType, "has a column or a window that is hard to tell apart")
+			s.callsAnything(true)
+		}
+		s.typeName(tokens[1], &s.dict.words[tokens[1].word])
 	}
 	return false
 }

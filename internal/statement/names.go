@@ -82,6 +82,20 @@ func (s *nameSet) add(b *nameBuffer, start int) {
 	}
 }
 
+// drop takes out of s what is in other.
+func (s *nameSet) drop(b *nameBuffer, other *nameSet) {
+	if len(other.names) == 0 {
+		return
+	}
+	kept := s.names[:0]
+	for i, n := range s.names {
+		if !other.find(b, s.hashes[i], b.buf[n.start:n.end]) {
+			kept = append(kept, n)
+		}
+	}
+	s.names = kept // the hashes are not needed any more
+}
+
 // pad returns the power of two not below n.
 func pad(n int) int {
 	p := 1

@@ -14,7 +14,7 @@
 // function or operator for other argument types; a column that is a function
 // in disguise (t.f for f(t)); casts, operators and domains behind built-in
 // syntax on values of user-defined types; text arguments and stored text that
-// say now (see TimeWord).
+// say now (see SaysNow).
 package statement
 
 // Class is the most sharing that a text allows.
@@ -72,14 +72,19 @@ const (
 	CauseUnknownType     = "unknown type"
 	CauseOperator        = "unknown operator"
 	CauseSystemColumn    = "system column"
+
+	// These need the server's catalog; Analyze gives none of them.
+	CauseUnknownRelation = "unknown relation"
+	CauseSecured         = "row security"
+	CauseForeign         = "foreign table"
+	CauseSequence        = "sequence"
 )
 
 // MaxLen is the length in bytes of the longest text that is analysed.
 const MaxLen = 256 << 10
 
-// Analysis is what Analyze found out about a text. It is immutable and safe
-// for concurrent use, and keeps no reference to the text.
-type Analysis struct {
+// Effect is what a text can do to others and to its session.
+type Effect struct {
 	Class Class
 
 	// Cause is the constant that tells why Class is not Holdable; "" if it is.
@@ -96,12 +101,23 @@ type Analysis struct {
 	// database. It implies Writes.
 	Schema bool
 
-	Tx Tx
-
 	// Taints reports whether the text may leave the session different from a
 	// fresh one. Casts to types that are not built in are not counted: enums
 	// are too common, and a CHECK of a domain that changes the session too odd.
 	Taints bool
+}
+
+// Analysis is what Analyze found out about a text. It is immutable and safe
+// for concurrent use, and keeps no reference to the text.
+type Analysis struct {
+	// Effect is the verdict where nothing is known of names that are not
+	// built in: they may do anything, but relations are taken for tables.
+	Effect
+
+	// Sure is the verdict where none of those names does any harm.
+	Sure Effect
+
+	Tx Tx
 
 	// Cleans reports whether the text is DISCARD ALL.
 	Cleans bool
@@ -124,4 +140,22 @@ type Analysis struct {
 	Functions []string
 	Operators []string
 	Types     []string
+
+	// Relations are those of Tables that surely name relations: what stands
+	// behind FROM or JOIN and is no common table expression. There may be more.
+	Relations []string
+
+	// Qualified are those of Functions that are called with a schema other
+	// than pg_catalog, so that they are no built-in ones.
+	Qualified []string
 }
+
+// BuiltinFunction reports whether PostgreSQL has a function of this name.
+func BuiltinFunction(name string) bool {
+	d := dict()
+	w := d.lookup(hash(name), name, false)
+	return w != 0 && d.words[w].function != vNone
+}
+
+// BuiltinOperator reports whether PostgreSQL has an operator of this name.
+func BuiltinOperator(name string) bool { return len(name) == 1 || operators()[name] }

@@ -5,6 +5,11 @@ import (
 	"sync"
 )
 
+// The tables of built-in names come from a fresh PostgreSQL, which PGHOST and
+// PGDATABASE name.
+//
+//go:generate go run ./gen
+
 // category is a keyword's class in PostgreSQL's grammar.
 type category uint8
 
@@ -29,6 +34,7 @@ const (
 	kwAnalyze
 	kwAs
 	kwAsc
+	kwAt
 	kwBegin
 	kwBetween
 	kwBy
@@ -47,6 +53,7 @@ const (
 	kwCreate
 	kwCross
 	kwCube
+	kwCurrent
 	kwCurrentCatalog
 	kwCurrentDate
 	kwCurrentRole
@@ -76,6 +83,7 @@ const (
 	kwFetch
 	kwFirst
 	kwFor
+	kwFrom
 	kwFull
 	kwFunction
 	kwGrant
@@ -94,6 +102,7 @@ const (
 	kwIs
 	kwIsnull
 	kwJSON // each function that only the grammar knows
+	kwJoin
 	kwKey
 	kwLeft
 	kwList
@@ -168,6 +177,7 @@ const (
 	kwTreat
 	kwTrue
 	kwTruncate
+	kwUnbounded
 	kwUnlisten
 	kwUpdate
 	kwUser
@@ -188,19 +198,19 @@ const (
 )
 
 var keywords = map[string]keyword{
-	"all": kwAll, "abort": kwAbort, "alter": kwAlter, "analyse": kwAnalyse, "analyze": kwAnalyze, "as": kwAs, "asc": kwAsc,
+	"all": kwAll, "abort": kwAbort, "alter": kwAlter, "analyse": kwAnalyse, "analyze": kwAnalyze, "as": kwAs, "asc": kwAsc, "at": kwAt,
 	"begin": kwBegin, "between": kwBetween, "by": kwBy, "call": kwCall, "cast": kwCast, "chain": kwChain,
 	"checkpoint": kwCheckpoint, "close": kwClose, "cluster": kwCluster, "comment": kwComment, "commit": kwCommit,
 	"conflict": kwConflict, "constraints": kwConstraints, "content": kwContent, "copy": kwCopy, "create": kwCreate, "cross": kwCross,
-	"cube": kwCube, "current_catalog": kwCurrentCatalog, "current_date": kwCurrentDate, "current_role": kwCurrentRole,
+	"cube": kwCube, "current": kwCurrent, "current_catalog": kwCurrentCatalog, "current_date": kwCurrentDate, "current_role": kwCurrentRole,
 	"current_schema": kwCurrentSchema, "current_time": kwCurrentTime, "current_timestamp": kwCurrentTimestamp,
 	"current_user": kwCurrentUser, "deallocate": kwDeallocate, "declare": kwDeclare, "default": kwDefault,
 	"delete": kwDelete, "desc": kwDesc, "discard": kwDiscard, "distinct": kwDistinct, "do": kwDo, "document": kwDocument,
 	"double": kwDouble, "drop": kwDrop, "end": kwEnd, "escape": kwEscape, "execute": kwExecute, "exists": kwExists,
-	"exclude": kwExclude, "explain": kwExplain, "extension": kwExtension, "false": kwFalse, "fetch": kwFetch, "first": kwFirst, "for": kwFor, "full": kwFull,
+	"exclude": kwExclude, "explain": kwExplain, "extension": kwExtension, "false": kwFalse, "fetch": kwFetch, "first": kwFirst, "for": kwFor, "from": kwFrom, "full": kwFull,
 	"function": kwFunction, "grant": kwGrant, "group": kwGroup, "grouping": kwGrouping, "groups": kwGroups,
 	"hash": kwHash, "hold": kwHold, "import": kwImport, "include": kwInclude, "index": kwIndex, "inherits": kwInherits, "inner": kwInner, "insert": kwInsert, "into": kwInto, "is": kwIs,
-	"isnull": kwIsnull, "key": kwKey, "left": kwLeft, "list": kwList, "listen": kwListen, "load": kwLoad, "local": kwLocal,
+	"isnull": kwIsnull, "join": kwJoin, "key": kwKey, "left": kwLeft, "list": kwList, "listen": kwListen, "load": kwLoad, "local": kwLocal,
 	"localtime": kwLocaltime, "localtimestamp": kwLocaltimestamp, "lock": kwLock, "materialized": kwMaterialized,
 	"merge": kwMerge, "move": kwMove, "national": kwNational, "natural": kwNatural, "next": kwNext, "no": kwNo, "not": kwNot,
 	"notify": kwNotify, "notnull": kwNotnull, "null": kwNull, "on": kwOn, "only": kwOnly, "operator": kwOperator,
@@ -213,7 +223,7 @@ var keywords = map[string]keyword{
 	"session_user": kwSessionUser, "set": kwSet, "setof": kwSetof, "sets": kwSets, "share": kwShare, "show": kwShow,
 	"start": kwStart, "system_user": kwSystemUser, "table": kwTable, "tablesample": kwTablesample, "temp": kwTemp,
 	"temporary": kwTemporary, "ties": kwTies, "time": kwTime, "to": kwTo, "transaction": kwTransaction,
-	"treat": kwTreat, "true": kwTrue, "truncate": kwTruncate, "unlisten": kwUnlisten, "update": kwUpdate,
+	"treat": kwTreat, "true": kwTrue, "truncate": kwTruncate, "unbounded": kwUnbounded, "unlisten": kwUnlisten, "update": kwUpdate,
 	"user": kwUser, "using": kwUsing, "vacuum": kwVacuum, "value": kwValue, "values": kwValues, "version": kwVersion,
 	"view": kwView, "with": kwWith, "work": kwWork, "xmlexists": kwXMLExists, "xmlparse": kwXMLParse,
 	"xmlroot": kwXMLRoot, "xmlserialize": kwXMLSerialize, "xmltable": kwXMLTable, "zone": kwZone,

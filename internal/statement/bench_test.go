@@ -1,0 +1,36 @@
+package statement
+
+import (
+	"strings"
+	"testing"
+)
+
+var tenLines = strings.TrimSpace(`
+SELECT o.id, o.created_at, o.status, c.name, c.email, sum(i.quantity * i.price) AS total, count(*) FILTER (WHERE i.returned) AS returned
+FROM orders o
+JOIN customers c ON c.id = o.customer_id
+LEFT JOIN LATERAL (SELECT * FROM items WHERE items.order_id = o.id AND NOT items.deleted ORDER BY items.position LIMIT 100) i ON true
+WHERE o.created_at >= $1 AND o.created_at < $2
+  AND o.status IN ('open', 'paid', 'shipped') AND c.country = ANY($3)
+  AND EXISTS (SELECT 1 FROM payments p WHERE p.order_id = o.id AND p.amount > 0)
+GROUP BY o.id, o.created_at, o.status, c.name, c.email
+HAVING sum(i.quantity * i.price) > $4 /* the big ones */
+ORDER BY total DESC, o.id LIMIT 50 OFFSET $5`)
+
+func BenchmarkAnalyze(b *testing.B) {
+	for _, c := range []struct{ name, sql string }{
+		{"one-line", "SELECT id, name, email FROM users WHERE id = $1"},
+		{"one-line-tagged", "SELECT id, name, email FROM users WHERE id = $1 /*traceparent='00-4bf92f3577b34da6a3ce929d0e0e4736-00'*/"},
+		{"insert", "INSERT INTO users (name, email) VALUES ($1, $2) RETURNING id"},
+		{"ten-lines", tenLines},
+		{"200-kB", "SELECT " + strings.Repeat("a_column_with_a_name, 'a literal', ", 6000) + "1"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(int64(len(c.sql)))
+			b.ReportAllocs()
+			for b.Loop() {
+				Analyze(c.sql)
+			}
+		})
+	}
+}
