@@ -1,10 +1,6 @@
 package coalesce
 
-import (
-	"sync"
-
-	"github.com/coalesce-pgx/coalesce/internal/statement"
-)
+import "sync"
 
 // cache remembers what is known of texts, within a bound: when the young
 // generation is full it becomes the old one, and what was old and is not asked
@@ -50,18 +46,16 @@ func (c *cache[V]) put(text string, v V) {
 	c.young[text] = v
 }
 
-// texts caches what the statement package says.
-type texts struct{ cache[*statement.Analysis] }
+// texts caches what is known of texts.
+type texts struct{ cache[*text] }
 
-func newTexts() *texts {
-	return &texts{cache[*statement.Analysis]{limit: cacheBytes}}
-}
+func newTexts() *texts { return &texts{cache[*text]{limit: cacheBytes}} }
 
-func (t *texts) get(text string) *statement.Analysis {
-	a, ok := t.cache.get(text)
+func (t *texts) get(query string) *text {
+	a, ok := t.cache.get(query)
 	if !ok {
-		a = statement.Analyze(text)
-		t.put(text, a)
+		a = newText(query)
+		t.put(query, a)
 	}
 	return a
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,13 +17,35 @@ import (
 // conn is what database/sql's pool holds: a virtual connection, to which the
 // server connection comes when it must itself talk to the server. database/sql
 // lets one goroutine at a time use it; while it waits for a flight, the crew's
-// lock guards its link, and while it is parked, the places' lock.
+// lock guards its link.
 type conn struct {
 	k     *Connector
-	link  *link          // nil: not dialled
+	link  *link          // nil: not dialled, or idle
 	stmts map[string]int // open statements by text
+	// idle is the link while the pool has the connection and nobody uses it.
+	// Whoever swaps it out owns it: c itself, or another that needs one.
+	idle atomic.Pointer[link]
 	// adopted is the link on which all of stmts are prepared.
 	adopted *link
+	// lendable: c is in use, has a link, and it is not settled yet what for.
+	// k.lendable counts these.
+	lendable bool
+}
+
+// mayLend notes that c has a link which it may turn out not to need.
+func (c *conn) mayLend() {
+	if c.link != nil && !c.lendable {
+		c.lendable = true
+		c.k.lendable.Add(1)
+	}
+}
+
+// settled notes that it is decided what becomes of the link.
+func (c *conn) settled() {
+	if c.lendable {
+		c.lendable = false
+		c.k.lendable.Add(-1)
+	}
 }
 
 var (
@@ -52,6 +75,7 @@ func (k *Connector) ready(ctx context.Context, l *link) (*link, error) {
 // own returns the server connection of c, dialling it if need be, with all
 // statements of c prepared on it.
 func (c *conn) own(ctx context.Context) (*link, error) {
+	c.settled()
 	l := c.link
 	if l != nil && !l.needReset {
 		// Even if it died: the session is gone, and its owner must hear of it.
@@ -97,15 +121,41 @@ func (c *conn) adopt(ctx context.Context) {
 	}
 }
 
-// read answers a query: shared if it may be, on its own otherwise.
+// dropUnless closes the server connection if code called by pgx has panicked
+// or ended the goroutine: database/sql never takes back what it lent to such a
+// call, and what the connection is at, nobody knows.
+func (c *conn) dropUnless(done *bool) {
+	if l := c.link; !*done && l != nil {
+		c.link = nil
+		l.close()
+	}
+}
+
 func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
-	a := c.k.texts.get(query)
+	done := false
+	defer c.dropUnless(&done)
+	rows, err := c.answer(ctx, query, args, prepared)
+	done = true
+	return rows, err
+}
+
+// answer answers a query: shared if it may be, on its own otherwise.
+func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	defer c.settled()
+	t := c.k.texts.get(query)
 	call := callOf(ctx)
-	class, cause := c.class(a, call)
-	if class == statement.Private {
+	if cause := c.private(t, call); cause != "" {
 		return c.alone(ctx, cause, query, args, prepared)
 	}
-	key, err := newKey(a, call.scope, prepared, args)
+	now := c.k.memo.now()
+	j, err := c.judge(ctx, t, now)
+	switch {
+	case err != nil:
+		return nil, err
+	case j.Class == statement.Private:
+		return c.alone(ctx, j.Cause, query, args, prepared)
+	}
+	key, args, err := newKey(t.Analysis, call.scope, prepared, args)
 	if err != nil {
 		var unkeyed *errUnkeyed
 		if !errors.As(err, &unkeyed) {
@@ -118,11 +168,10 @@ func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue,
 	if call.hasTTL {
 		ttl = call.ttl
 	}
-	if class == statement.Joinable || key.saysNow {
+	if j.Class == statement.Joinable || key.saysNow {
 		ttl = 0
 	}
-	how, res, f := c.k.memo.enter(ctx, key.key(), a.Key, ttl)
-	args = key.args
+	how, res, f := c.k.memo.enter(ctx, key.key(), t.Key, ttl, j, now)
 	key.release()
 	switch how {
 	case enteredHeld:
@@ -132,32 +181,32 @@ func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue,
 		return c.wait(ctx, f, query, args, prepared)
 	case enteredLed:
 		f.crew.lead(c)
-		sent := snapshot(args)
+		sent := copyArgs(args)
 		go f.run(func(ctx context.Context) attempt { return c.k.try(ctx, f, query, sent, prepared) })
 		return c.await(ctx, f)
 	}
-	return c.direct(ctx, query, args, prepared)
+	return c.big(ctx, query, args, prepared)
 }
 
-// class is the verdict on the text, together with what this connection and
-// this call allow.
-func (c *conn) class(a *statement.Analysis, call call) (statement.Class, string) {
+// private returns why a read is private whatever the catalog says, or "".
+func (c *conn) private(t *text, call call) string {
 	switch l := c.link; {
 	case c.k.off:
-		return statement.Private, CauseOff
+		return CauseOff
 	case call.fresh:
-		return statement.Private, CauseFresh
+		return CauseFresh
 	case l != nil && l.txOpen():
-		return statement.Private, CauseTransaction
+		return CauseTransaction
 	case l != nil && l.tainted:
-		return statement.Private, CauseSession
+		return CauseSession
 	case l != nil && l.busy():
-		return statement.Private, CauseBusy
-	case a.Class == statement.Private:
-	case a.Backslash && !c.k.standardStrings.Load(), c.k.foreignEncoding.Load():
-		return statement.Private, statement.CauseUnparsed
+		return CauseBusy
+	case t.Sure.Class == statement.Private:
+		return t.Sure.Cause
+	case t.Backslash && !c.k.standardStrings.Load(), c.k.foreignEncoding.Load():
+		return statement.CauseUnparsed
 	}
-	return a.Class, a.Cause
+	return ""
 }
 
 func (c *conn) alone(ctx context.Context, cause, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
@@ -173,6 +222,27 @@ func (c *conn) direct(ctx context.Context, query string, args []driver.NamedValu
 	return l.query(ctx, query, args, prepared)
 }
 
+// big runs a read whose result is too big to share. Like that of a leader it
+// stops when its caller does.
+func (c *conn) big(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	l, err := c.own(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.pg == nil {
+		return l.query(ctx, query, args, prepared)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	rows, err := l.query(ctx, query, args, prepared)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	res := &result{scans: c.k.scans.Load()}
+	res.names, res.cols, _ = describe(rows)
+	return streamed(&stream{replay: replay{res: res}, live: rows, link: l, cancel: cancel}), nil
+}
+
 // errLost tells a waiter that the read could not be sent. It stands for
 // driver.ErrBadConn, at which database/sql would close the waiter's own
 // connection and send it in again.
@@ -186,7 +256,7 @@ func (c *conn) wait(ctx context.Context, f *flight, query string, args []driver.
 	case err != nil:
 		return nil, err
 	case a.err == errTooBig:
-		return c.direct(ctx, query, args, prepared)
+		return c.big(ctx, query, args, prepared)
 	case errors.Is(a.err, driver.ErrBadConn):
 		return nil, errLost
 	case a.err != nil:
@@ -258,11 +328,16 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 
 // ExecContext implements [driver.ExecerContext]. It is never shared.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	done := false
+	defer c.dropUnless(&done)
 	l, err := c.own(ctx)
 	if err != nil {
+		done = true
 		return nil, err
 	}
-	return l.exec(ctx, query, args)
+	res, err := l.exec(ctx, query, args)
+	done = true
+	return res, err
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker]: pgx takes every
@@ -295,32 +370,51 @@ func (c *conn) Ping(ctx context.Context) error {
 // ResetSession implements [driver.SessionResetter]. The server connection, if
 // there is one, is reset when it is used.
 func (c *conn) ResetSession(context.Context) error {
-	c.k.places.unpark(c)
+	c.reclaim()
 	if c.link != nil {
 		c.link.needReset = true
 	}
 	return nil
 }
 
+// reclaim takes c out of idleness, with its link if that is still there.
+func (c *conn) reclaim() {
+	// Counted first: at no moment is the link neither idle nor lendable.
+	c.k.lendable.Add(1)
+	c.k.places.unpark(c)
+	if c.link = c.idle.Swap(nil); c.link == nil {
+		c.k.lendable.Add(-1)
+		return
+	}
+	c.lendable = true
+}
+
 // IsValid implements [driver.Validator]. database/sql calls it when it takes
 // the connection back into its pool.
 func (c *conn) IsValid() bool {
-	if l := c.link; l != nil {
-		l.conceal()
-		// An open transaction would hold its locks until somebody needs the
-		// connection; pgx's ResetSession would not let it be used then.
-		if l.dead() || l.txOpen() {
-			l.close()
-			c.link = nil
-		}
+	c.settled()
+	l := c.link
+	if l == nil {
+		return true
 	}
-	c.k.places.park(c)
+	c.link = nil
+	l.conceal()
+	// An open transaction would hold its locks until somebody needs the
+	// connection; pgx's ResetSession would not let it be used then.
+	if l.dead() || l.txOpen() {
+		l.close()
+		return true
+	}
+	c.k.places.park(c, l)
 	return true
 }
 
 // Close implements [driver.Conn].
 func (c *conn) Close() error {
-	c.k.places.unpark(c)
+	if c.link == nil {
+		c.reclaim()
+	}
+	c.settled()
 	l := c.link
 	c.link = nil
 	if l = c.k.places.remove(l); l != nil {
@@ -399,6 +493,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 		c.stmts = make(map[string]int)
 	}
 	c.stmts[query]++
+	c.mayLend()
 	return &stmt{c: c, query: query, inputs: inputs}, nil
 }
 
@@ -418,10 +513,16 @@ func (s *stmt) Close() error {
 		return nil
 	}
 	delete(c.stmts, s.query)
-	if c.link == nil {
+	if l := c.link; l != nil {
+		return l.unprepare(s.query)
+	}
+	// database/sql closes statements of connections that lie in its pool too.
+	l := c.idle.Swap(nil)
+	if l == nil {
 		return nil
 	}
-	return c.link.unprepare(s.query)
+	defer c.k.places.park(c, l)
+	return l.unprepare(s.query)
 }
 
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
@@ -429,11 +530,16 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 }
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	done := false
+	defer s.c.dropUnless(&done)
 	l, err := s.c.own(ctx)
 	if err != nil {
+		done = true
 		return nil, err
 	}
-	return l.execStmt(ctx, s.query, args)
+	res, err := l.execStmt(ctx, s.query, args)
+	done = true
+	return res, err
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker].

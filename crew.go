@@ -3,6 +3,7 @@ package coalesce
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // crew is the callers of a flight as owners of server connections. The flight
@@ -15,11 +16,15 @@ type crew struct {
 	owner   *conn
 	link    *link // what the flight runs on, while it is not running
 	// lenders have an idle link of their own. It is borrowed when the flight
-	// needs one and there is no place to dial: else callers waiting for the
-	// flight could hold all the places that it waits for.
+	// needs one: else it would dial while its own callers have connections that
+	// they do not use, and hold, perhaps, all the places it waits for.
 	lenders map[*conn]struct{}
-	lent    chan *link // nil without a limit; has room for one, sent to while seeking is set
+	lent    chan *link // has room for one, sent to while seeking is set
 	seeking bool
+	// foreign: what the flight runs on came from no member.
+	foreign bool
+	// promised: link is counted in Connector.lendable until its owner has it.
+	promised bool
 }
 
 // lead makes c, which leads the flight, a member. Others may have joined.
@@ -29,16 +34,15 @@ func (w *crew) lead(c *conn) {
 	w.members++
 	w.owner = c
 	w.link, c.link = c.link, nil
-	if c.k.places.limit > 0 {
-		w.lent = make(chan *link, 1)
-	}
+	c.settled()
 }
 
 func (w *crew) join(c *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.members++
-	if c.link == nil || c.k.places.limit == 0 {
+	defer c.settled()
+	if c.link == nil {
 		return
 	}
 	if w.seeking {
@@ -55,6 +59,7 @@ func (w *crew) join(c *conn) {
 func (w *crew) borrowLocked(c *conn) *link {
 	l := c.link
 	c.link = nil
+	w.foreign = false
 	delete(w.lenders, c)
 	if w.owner == nil || w.owner.link == nil {
 		w.owner = c
@@ -69,6 +74,7 @@ func (w *crew) leave(c *conn) {
 	delete(w.lenders, c)
 	if w.link != nil && c.link == nil && (w.owner == c || w.owner == nil) {
 		w.link, c.link = nil, w.link
+		c.lendable, w.promised = w.promised, false
 	}
 	if w.owner == c {
 		w.owner = nil
@@ -87,6 +93,10 @@ func (w *crew) takeLeftLocked() *link {
 	}
 	l := w.link
 	w.link = nil
+	if l != nil && w.promised {
+		w.promised = false
+		l.k.lendable.Add(-1)
+	}
 	return l
 }
 
@@ -101,7 +111,10 @@ func (w *crew) acquire(ctx context.Context, k *Connector) (*link, error) {
 			break
 		}
 	}
-	w.seeking = l == nil && k.places.limit > 0
+	if l == nil {
+		w.seeking, w.foreign = true, true
+		w.lent = make(chan *link, 1)
+	}
 	w.mu.Unlock()
 	if l == nil {
 		var err error
@@ -114,6 +127,7 @@ func (w *crew) acquire(ctx context.Context, k *Connector) (*link, error) {
 
 // seek gets a place for the flight, and with it perhaps a link.
 func (w *crew) seek(ctx context.Context, k *Connector) (*link, error) {
+	w.awaitLender(ctx, k)
 	got, err := k.places.take(ctx, w.lent)
 	w.mu.Lock()
 	w.seeking = false
@@ -131,10 +145,10 @@ func (w *crew) seek(ctx context.Context, k *Connector) (*link, error) {
 	}
 	if extra != nil {
 		// A place and a loan came at once: the loan will do.
-		if got.link != nil {
-			got.link.close()
-		} else {
+		if got.link == nil {
 			k.places.giveBack()
+		} else if !k.places.leave(got.link) {
+			got.link.close()
 		}
 		return extra, nil
 	}
@@ -142,6 +156,39 @@ func (w *crew) seek(ctx context.Context, k *Connector) (*link, error) {
 		return got.link, nil
 	}
 	return k.dial(ctx)
+}
+
+// lenderTime bounds how long a flight waits for its callers to turn up with a
+// connection. One that has just been lent out by the pool takes microseconds
+// to come to where it joins, longer on a busy machine, for ever if its caller
+// does nothing with it.
+const (
+	lenderTime = 50 * time.Millisecond
+	lenderPoll = 200 * time.Microsecond
+)
+
+// awaitLender waits while there are connections that may yet be lent to this
+// flight: dialling takes longer, and one stampede shall cost one connection.
+func (w *crew) awaitLender(ctx context.Context, k *Connector) {
+	for start := time.Now(); k.lendable.Load() > 0 && len(w.lent) == 0 && time.Since(start) < lenderTime && ctx.Err() == nil; {
+		time.Sleep(lenderPoll)
+	}
+}
+
+// releaseToAny is release for a flight whose callers all go on to a read: the
+// first of them to need a link shall find it, whoever that is, or wait for its
+// owner to come and lend it.
+func (w *crew) releaseToAny(l *link, k *Connector) {
+	if w.foreign && l.interchangeable() && k.places.leave(l) {
+		return
+	}
+	if !l.dead() {
+		k.lendable.Add(1)
+		w.mu.Lock()
+		w.promised = true
+		w.mu.Unlock()
+	}
+	w.release(l)
 }
 
 // release hands back what acquire gave, once the flight is done with it.

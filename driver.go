@@ -26,6 +26,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/coalesce-pgx/coalesce/internal/statement"
 )
 
 // The defaults of Config and of the DSN options.
@@ -117,9 +119,11 @@ type Connector struct {
 	texts    *texts
 	prepared *preparedTexts
 
+	snapshot   atomic.Pointer[snapshot] // nil until the catalog was needed
 	version    atomic.Pointer[reckoning]
 	identified sync.Once    // done: version is the database's
 	conns      atomic.Int64 // server connections open
+	lendable   atomic.Int64 // virtual connections in use that may lend theirs
 	// standardStrings is whether a session is known to begin with
 	// standard_conforming_strings on.
 	standardStrings atomic.Bool
@@ -144,7 +148,7 @@ func NewConnector(inner driver.Connector, cfg Config) *Connector {
 	k.places = newPlaces(max(cfg.MaxConns, 0), &k.conns)
 	// Until it is known which database this is, nobody shares its versions.
 	k.version.Store(&reckoning{version: new(version)})
-	k.memo = newMemo(or(cfg.MaxBytes, DefaultMaxBytes), or(cfg.MaxResultBytes, DefaultMaxResultBytes), k.dataVersion)
+	k.memo = newMemo(or(cfg.MaxBytes, DefaultMaxBytes), or(cfg.MaxResultBytes, DefaultMaxResultBytes))
 	return k
 }
 
@@ -221,14 +225,21 @@ func StatsOf(db *sql.DB) Stats {
 }
 
 // Invalidate tells db that tables were written by others, so that reads that
-// begin from now on see it. Without a table, everything was. Held results are
-// not yet kept by table: naming one drops all of them too.
+// begin from now on see it. A table is named without its schema, and stands
+// for all of that name, for its partitions, and for what foreign keys make
+// follow. Without a table, everything was written.
 func Invalidate(db *sql.DB, tables ...string) error {
 	k, err := connectorOf(db)
 	if err != nil {
 		return err
 	}
-	k.raise(len(tables) == 0)
+	s := k.snapshot.Load()
+	if len(tables) == 0 || s == nil || s.Snapshot == nil {
+		k.raiseAll(len(tables) == 0)
+		return nil
+	}
+	t := &text{Analysis: &statement.Analysis{Sure: statement.Effect{Writes: true}, Tables: tables}}
+	k.raise(t, k.judgeUnder(t, s))
 	return nil
 }
 
@@ -236,17 +247,25 @@ func Invalidate(db *sql.DB, tables ...string) error {
 type Explanation struct {
 	Verdict string   // "private", "joinable" or "holdable"
 	Reason  string   // in plain words; empty for what is holdable
-	Tables  []string // what the text may read or write, as far as the text tells
+	Tables  []string // what the answer depends on, views resolved; what a write may change
 }
 
-// Explain returns the verdict on a text, from the text alone, without running
-// it. What a call adds (a transaction, an argument that cannot be compared) is
-// not in it.
-func Explain(_ context.Context, db *sql.DB, query string) (Explanation, error) {
-	k, err := connectorOf(db)
+// Explain returns the verdict on a text, without running it. It asks the
+// server's catalog where that is needed and was not done lately. What a call
+// adds (a transaction, an argument that cannot be compared) is not in it.
+func Explain(ctx context.Context, db *sql.DB, query string) (Explanation, error) {
+	if _, err := connectorOf(db); err != nil {
+		return Explanation{}, err
+	}
+	sc, err := db.Conn(ctx)
 	if err != nil {
 		return Explanation{}, err
 	}
-	a := k.texts.get(query)
-	return Explanation{Verdict: a.Class.String(), Reason: a.Reason, Tables: append([]string(nil), a.Tables...)}, nil
+	defer sc.Close()
+	var e Explanation
+	err = sc.Raw(func(dc any) (err error) {
+		e, err = dc.(*conn).explain(ctx, query)
+		return err
+	})
+	return e, err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/DATA-DOG/go-sqlmock"
 
 	"github.com/coalesce-pgx/coalesce"
+	"github.com/coalesce-pgx/coalesce/internal/catalog"
 )
 
 // gate is a query that waits until it is opened or its context ends.
@@ -987,7 +988,10 @@ type argConn struct{ *argFake }
 func (argConn) Prepare(string) (driver.Stmt, error) { return nil, errServer }
 func (argConn) Close() error                        { return nil }
 func (argConn) Begin() (driver.Tx, error)           { return nil, errServer }
-func (c argConn) QueryContext(_ context.Context, _ string, args []driver.NamedValue) (driver.Rows, error) {
+func (c argConn) QueryContext(_ context.Context, q string, args []driver.NamedValue) (driver.Rows, error) {
+	if q == catalog.Query {
+		return &catalogRows{}, nil
+	}
 	<-c.release
 	c.sent <- slices.Clone(args[0].Value.([]byte))
 	return ints(1), nil
@@ -1078,6 +1082,24 @@ func TestColumnTypesOfADriverThatTellsThem(t *testing.T) {
 	}
 }
 
+func TestAPanicKeepsNoPlace(t *testing.T) {
+	db := openFake(t, &fake{}, coalesce.Config{MaxConns: 1})
+	for _, text := range []string{"SELECT v FROM t WHERE v = $1", "SELECT random() FROM t WHERE v = $1"} {
+		if err := db.Ping(); err != nil {
+			t.Fatal(err)
+		}
+		end := endOf(func() { one(t.Context(), db, text, valuer(func() (driver.Value, error) { panic("boom") })) })
+		if end != "panic" {
+			t.Errorf("ended by %q", end)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := db.PingContext(ctx); err != nil {
+		t.Errorf("ping after panics: %v; the place is lost", err)
+	}
+}
+
 func TestFurtherResultSetsGoToTheirCallerOnly(t *testing.T) {
 	db, mock := mockDB(t)
 	for range 2 {
@@ -1130,6 +1152,7 @@ func mockDB(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { plain.Close() })
+	mock.ExpectQuery(catalog.Query).WillReturnRows(sqlmock.NewRows(make([]string, 5)).AddRow("relation", "t", "r", "", nil))
 	db := sql.OpenDB(coalesce.NewConnector(dsnConnector{plain.Driver(), t.Name()}, coalesce.Config{}))
 	t.Cleanup(func() {
 		if err := mock.ExpectationsWereMet(); err != nil {

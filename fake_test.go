@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/coalesce-pgx/coalesce"
+	"github.com/coalesce-pgx/coalesce/internal/catalog"
 )
 
 // fake is a server of which a test decides everything: what dialling and each
@@ -23,7 +24,7 @@ type fake struct {
 	query func(ctx context.Context, q string, c *fakeConn) (driver.Rows, error) // nil: one row, 1
 	exec  func(ctx context.Context, q string) error                             // nil: succeeds
 
-	dials, queries, execs, open atomic.Int64
+	dials, queries, execs, open, catalogs atomic.Int64
 
 	mu   sync.Mutex
 	seen []string // texts in order of arrival, also of Exec
@@ -69,6 +70,10 @@ func (c *fakeConn) Prepare(q string) (driver.Stmt, error) { c.touch(); return &f
 
 func (c *fakeConn) QueryContext(ctx context.Context, q string, _ []driver.NamedValue) (driver.Rows, error) {
 	c.touch()
+	if q == catalog.Query {
+		c.f.catalogs.Add(1)
+		return &catalogRows{}, nil
+	}
 	c.f.queries.Add(1)
 	c.f.note(q)
 	if c.f.query == nil {
@@ -87,6 +92,20 @@ func (c *fakeConn) ExecContext(ctx context.Context, q string, _ []driver.NamedVa
 		}
 	}
 	return driver.RowsAffected(1), nil
+}
+
+// catalogRows say that there is a table, t, and nothing else.
+type catalogRows struct{ done bool }
+
+func (*catalogRows) Columns() []string { return make([]string, 5) }
+func (*catalogRows) Close() error      { return nil }
+func (r *catalogRows) Next(dest []driver.Value) error {
+	if r.done {
+		return io.EOF
+	}
+	r.done = true
+	dest[0], dest[1], dest[2], dest[3], dest[4] = "relation", "t", "r", "", nil
+	return nil
 }
 
 type fakeStmt struct {

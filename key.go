@@ -84,9 +84,10 @@ func (e *errUnkeyed) Error() string {
 	return fmt.Sprintf("an argument of type %v cannot be compared with certainty", e.t)
 }
 
-// newKey encodes all that can change the answer of a read of this text. A
-// panic of an argument's Value method passes through.
-func newKey(a *statement.Analysis, scope string, prepared bool, args []driver.NamedValue) (*keyer, error) {
+// newKey encodes all that can change the answer of a read of this text. With
+// errUnkeyed it also returns the arguments to send in place of args. A panic
+// of an argument's Value method passes through.
+func newKey(a *statement.Analysis, scope string, prepared bool, args []driver.NamedValue) (*keyer, []driver.NamedValue, error) {
 	k := keyers.Get().(*keyer)
 	k.buf = append(k.buf[:0], tagPlainKey)
 	k.buf = append(k.buf, a.Key[:]...)
@@ -95,11 +96,13 @@ func newKey(a *statement.Analysis, scope string, prepared bool, args []driver.Na
 	k.args = args
 	for i := range args {
 		if err := k.arg(i); err != nil {
+			// Those whose Valuer was asked are not asked again.
+			args := k.args
 			k.release()
-			return nil, fmt.Errorf("failed to encode args[%d]: %w", i, err)
+			return nil, args, fmt.Errorf("failed to encode args[%d]: %w", i, err)
 		}
 	}
-	return k, nil
+	return k, k.args, nil
 }
 
 // key is valid until release.
@@ -394,34 +397,34 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// snapshot returns args with a copy of everything the caller could change
+// copyArgs returns args with a copy of everything the caller could change
 // once its call has returned. It holds only what newKey has accepted.
-func snapshot(args []driver.NamedValue) []driver.NamedValue {
+func copyArgs(args []driver.NamedValue) []driver.NamedValue {
 	args = slices.Clone(args)
 	for i, a := range args {
-		args[i].Value = snapshotOf(a.Value)
+		args[i].Value = copyOf(a.Value)
 	}
 	return args
 }
 
-func snapshotOf(v any) any {
+func copyOf(v any) any {
 	switch v := v.(type) {
 	case nil, bool, int64, int, float64, string, time.Time, pgx.QueryExecMode, netip.Addr, netip.Prefix:
 		return v
 	case []byte:
 		return slices.Clone(v)
 	case pgx.NamedArgs:
-		return pgx.NamedArgs(snapshotMap(v))
+		return pgx.NamedArgs(copyOfMap(v))
 	case pgx.StrictNamedArgs:
-		return pgx.StrictNamedArgs(snapshotMap(v))
+		return pgx.StrictNamedArgs(copyOfMap(v))
 	}
 	return deepCopy(reflect.ValueOf(v)).Interface()
 }
 
-func snapshotMap(m map[string]any) map[string]any {
+func copyOfMap(m map[string]any) map[string]any {
 	c := make(map[string]any, len(m))
 	for name, v := range m {
-		c[name] = snapshotOf(v)
+		c[name] = copyOf(v)
 	}
 	return c
 }

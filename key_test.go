@@ -21,7 +21,7 @@ import (
 
 func keyOf(t testing.TB, scope string, args ...any) string {
 	t.Helper()
-	k, err := newKey(&statement.Analysis{}, scope, false, namedArgs(args))
+	k, _, err := newKey(&statement.Analysis{}, scope, false, namedArgs(args))
 	if err != nil {
 		t.Fatalf("newKey(%#v): %v", args, err)
 	}
@@ -111,7 +111,7 @@ func TestArgumentsThatCannotBeComparedAreSaidSo(t *testing.T) {
 		loop, r, complex(1, 2), pgx.NamedArgs{"a": map[string]int{}}, []map[string]int{{"a": 1}},
 		sql.Out{}, &sql.NullString{}, (*shout)(nil),
 	} {
-		k, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
+		k, _, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
 		var unkeyed *errUnkeyed
 		if k != nil || !errors.As(err, &unkeyed) {
 			if _, ok := arg.(driver.Valuer); ok && err == nil {
@@ -124,7 +124,7 @@ func TestArgumentsThatCannotBeComparedAreSaidSo(t *testing.T) {
 
 func TestAValuersErrorIsTheCallersError(t *testing.T) {
 	want := errors.New("no value")
-	_, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{failing{want}}))
+	_, _, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{failing{want}}))
 	if !errors.Is(err, want) {
 		t.Errorf("got %v; want %v", err, want)
 	}
@@ -139,18 +139,18 @@ func TestArgumentsThatSayNowAreNoticed(t *testing.T) {
 		"now": true, " Today 10:00": true, "{yesterday,2024-01-01}": true, "[tomorrow,)": true, status("NOW"): true,
 		"nowhere": false, "know": false, "renow": false, "": false, "2024-01-01": false, 5: false,
 	} {
-		k, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
+		k, _, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
 		if err != nil || k.saysNow != want {
 			t.Errorf("%q: saysNow = %v, %v; want %v", arg, k.saysNow, err, want)
 		}
 	}
-	k, _ := newKey(&statement.Analysis{}, "", false, namedArgs([]any{[]string{"a", "today"}}))
+	k, _, _ := newKey(&statement.Analysis{}, "", false, namedArgs([]any{[]string{"a", "today"}}))
 	if !k.saysNow {
 		t.Error("[]string{a, today}: saysNow is false")
 	}
 }
 
-func TestASnapshotSharesNoMemoryWithItsArguments(t *testing.T) {
+func TestCopiedArgumentsShareNoMemory(t *testing.T) {
 	n := 1
 	args := []any{
 		[]byte("ab"), []int64{1}, [][]int{{1}, {2}}, []*int{&n}, &n, []any{[]byte("x")}, [1][]byte{[]byte("x")},
@@ -158,7 +158,7 @@ func TestASnapshotSharesNoMemoryWithItsArguments(t *testing.T) {
 		pgx.NamedArgs{"a": []byte("x")}, pgx.QueryResultFormats{1}, []byte(nil), []int64{},
 	}
 	want := fmt.Sprintf("%#v", deref(args))
-	sent := snapshot(namedArgs(args))
+	sent := copyArgs(namedArgs(args))
 	args[0].([]byte)[0] = 'Z'
 	args[1].([]int64)[0] = 9
 	args[2].([][]int)[1][0] = 9
@@ -178,7 +178,7 @@ func TestASnapshotSharesNoMemoryWithItsArguments(t *testing.T) {
 		got = append(got, a.Value)
 	}
 	if s := fmt.Sprintf("%#v", deref(got)); s != want {
-		t.Errorf("snapshot is\n%s; want\n%s", s, want)
+		t.Errorf("the copy is\n%s; want\n%s", s, want)
 	}
 }
 

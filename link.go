@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,16 +27,19 @@ type link struct {
 	pg   *pgx.Conn // nil if the connector is not pgx's
 	born time.Time
 
+	// home is the connection in whose idle it was put last.
+	home atomic.Pointer[conn]
+
 	// stmts are the statements prepared on it, by text.
 	stmts map[string]driver.Stmt
 
-	needReset   bool // the pool has lent it out anew since it was last used
-	tainted     bool // the session may differ from a fresh one
-	exposed     bool // its *pgx.Conn was handed out
-	inTx        bool // where pg is nil; pgx knows better
-	dirty       bool // the open transaction may have written
-	dirtySchema bool // and more than the rows of tables
-	closed      bool
+	wasReset  bool // the last call of reset did so
+	needReset bool // the pool has lent it out anew since it was last used
+	tainted   bool // the session may differ from a fresh one
+	exposed   bool // its *pgx.Conn was handed out
+	inTx      bool // where pg is nil; pgx knows better
+	dirty     dirt // what the open transaction may have written
+	closed    bool
 }
 
 // dial opens a server connection. The caller has a place for it.
@@ -96,13 +100,14 @@ func (l *link) interchangeable() bool {
 // reset does what database/sql asked for when it lent the connection out.
 // It reports false if the connection cannot be used any more.
 func (l *link) reset(ctx context.Context) bool {
+	l.wasReset = false
 	if l.dead() {
 		return false
 	}
 	if !l.needReset {
 		return true
 	}
-	l.needReset = false
+	l.needReset, l.wasReset = false, true
 	// database/sql takes heed of no other error either.
 	err := l.conn.(driver.SessionResetter).ResetSession(ctx)
 	return !errors.Is(err, driver.ErrBadConn)
@@ -114,12 +119,12 @@ func (l *link) close() error {
 	if l.closed {
 		return nil
 	}
-	err := l.closeKeepingPlace()
-	if l.gone(0) {
+	cleanup, err := l.closeKeepingPlace()
+	if cleanup == nil {
 		l.k.places.giveBack()
 	} else {
 		go func() { // ends with pgx's own, which is cancelling the query
-			l.gone(closeTime)
+			await(cleanup)
 			l.k.places.giveBack()
 		}()
 	}
@@ -130,41 +135,36 @@ func (l *link) close() error {
 // off, if there was one.
 func (l *link) closeAndWait() {
 	if !l.closed {
-		l.closeKeepingPlace()
-		l.gone(closeTime)
+		cleanup, _ := l.closeKeepingPlace()
+		await(cleanup)
 		l.k.places.giveBack()
 	}
 }
 
-func (l *link) closeKeepingPlace() error {
+// closeKeepingPlace closes the connection. If it was closed already, because a
+// query was cut off, pgx goes on cancelling that until cleanup is closed.
+// Where cleanup is nil, pg may belong to another already: its pool.
+func (l *link) closeKeepingPlace() (cleanup <-chan struct{}, err error) {
 	l.conceal()
+	if l.pg != nil && l.pg.IsClosed() {
+		cleanup = l.pg.PgConn().CleanupDone()
+	}
 	l.closed = true
 	l.k.conns.Add(-1)
-	return l.conn.Close()
+	l.k.places.lastIdle.CompareAndSwap(l, nil) // its buffers are large
+	return cleanup, l.conn.Close()
 }
 
 // closeTime bounds how long pgx's cancelling of a query is waited for.
 const closeTime = 15 * time.Second
 
-// gone waits up to d for pgx to let go of the socket.
-func (l *link) gone(d time.Duration) bool {
-	if l.pg == nil {
-		return true
-	}
-	done := l.pg.PgConn().CleanupDone()
-	select {
-	case <-done:
-		return true
-	default:
-	}
-	if d == 0 {
-		return false
+func await(cleanup <-chan struct{}) {
+	if cleanup == nil {
+		return
 	}
 	select {
-	case <-done:
-		return true
-	case <-time.After(d):
-		return false
+	case <-cleanup:
+	case <-time.After(closeTime):
 	}
 }
 
@@ -187,10 +187,8 @@ func (l *link) conceal() {
 	if l.exposed {
 		l.exposed = false
 		l.pg.PgConn().Frontend().Untrace()
-		if l.txOpen() {
-			l.dirty, l.dirtySchema = true, true
-		}
-		l.k.raise(true)
+		l.dirty.all = l.dirty.all || l.txOpen()
+		l.k.raiseAll(true)
 	}
 }
 
@@ -198,7 +196,7 @@ func (l *link) conceal() {
 type raiser struct{ k *Connector }
 
 func (r raiser) Write(p []byte) (int, error) {
-	r.k.raise(true)
+	r.k.raiseAll(false)
 	return len(p), nil
 }
 
@@ -316,18 +314,18 @@ func (l *link) convert(args []driver.NamedValue) ([]driver.NamedValue, error) {
 
 // begin notes what a statement may do to the session, before it is sent: a
 // failure may come after the deed.
-func (l *link) begin(query string) *statement.Analysis {
-	a := l.k.texts.get(query)
-	if a.Taints {
+func (l *link) begin(query string) *text {
+	t := l.k.texts.get(query)
+	if t.Taints && (t.Sure.Taints || l.k.known(t).Taints) {
 		l.tainted = true
 	}
-	return a
+	return t
 }
 
-// finish raises the version for what a statement may have written, whether it
+// finish raises the versions of what a statement may have written, whether it
 // succeeded or not: a lost answer may have been a commit.
-func (l *link) finish(a *statement.Analysis) {
-	switch a.Tx {
+func (l *link) finish(t *text) {
+	switch t.Tx {
 	case statement.TxBegin:
 		l.inTx = true
 	case statement.TxCommit:
@@ -336,38 +334,94 @@ func (l *link) finish(a *statement.Analysis) {
 	case statement.TxRollback:
 		l.rollback()
 	}
-	if !a.Writes {
+	if t.advances {
+		l.k.version.Load().sequences.Add(1)
+	}
+	if !t.Writes {
+		return
+	}
+	j := l.k.known(t)
+	if !j.Writes {
 		return
 	}
 	if l.txOpen() {
-		l.dirty = true
-		l.dirtySchema = l.dirtySchema || a.Schema
+		l.dirty.add(t, j)
 	}
 	// Several statements, or one that is not understood, may have committed.
-	unclear := a.Cause == statement.CauseSeveral || a.Cause == statement.CauseUnparsed || a.Cause == statement.CauseTooLong
+	unclear := t.Cause == statement.CauseSeveral || t.Cause == statement.CauseUnparsed || t.Cause == statement.CauseTooLong
 	if !l.txOpen() || l.dead() || unclear {
-		l.k.raise(a.Schema)
+		l.k.raise(t, j)
 	}
 }
+
+// cleaned notes that DISCARD ALL has made the session a fresh one. What was
+// prepared in it is gone: pgx must forget it too, lest a shared read fail.
+func (l *link) cleaned() {
+	clear(l.stmts)
+	if l.pg != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
+		defer cancel()
+		if l.pg.DeallocateAll(ctx) != nil {
+			return
+		}
+	}
+	l.tainted = l.exposed
+}
+
+const forgetTime = 5 * time.Second
 
 func (l *link) commit() {
 	l.inTx = false
-	if l.dirty {
-		l.k.raise(l.dirtySchema)
-	}
-	l.dirty, l.dirtySchema = false, false
+	l.dirty.raise(l.k)
 }
 
-func (l *link) rollback() { l.inTx, l.dirty, l.dirtySchema = false, false, false }
+func (l *link) rollback() { l.inTx, l.dirty = false, dirt{} }
+
+// dirt is what the open transaction may have written.
+type dirt struct {
+	statements []dirtyStatement
+	all        bool
+}
+
+type dirtyStatement struct {
+	t *text
+	j *judged
+}
+
+const maxDirty = 32
+
+func (d *dirt) add(t *text, j *judged) {
+	for _, s := range d.statements {
+		if s.j == j {
+			return
+		}
+	}
+	if len(d.statements) == maxDirty {
+		d.all = true
+	}
+	if !d.all {
+		d.statements = append(d.statements, dirtyStatement{t, j})
+	}
+}
+
+func (d *dirt) raise(k *Connector) {
+	if d.all {
+		k.raiseAll(true)
+	}
+	for _, s := range d.statements {
+		k.raise(s.t, s.j)
+	}
+	*d = dirt{}
+}
 
 // tap sees every statement that goes to the server.
 type tap struct {
 	sqlmw.NullInterceptor
 	link *link
 
-	rows    driver.Rows         // of the last query, before sqlmw wrapped them
-	writer  *statement.Analysis // of the last query, if it may write
-	closing *statement.Analysis // of the open rows that sqlmw wraps
+	rows    driver.Rows // of the last query, before sqlmw wrapped them
+	writer  *text       // of the last query, if it may write
+	closing *text       // of the open rows that sqlmw wraps
 }
 
 func (t *tap) ConnExecContext(ctx context.Context, c driver.ExecerContext, query string, args []driver.NamedValue) (driver.Result, error) {
@@ -400,7 +454,7 @@ func (t *tap) StmtQueryContext(ctx context.Context, s driver.StmtQueryContext, q
 
 // opened notes the rows of a query. One that writes has perhaps not finished
 // yet, but may have: its version is raised now and when the rows are closed.
-func (t *tap) opened(a *statement.Analysis, rows driver.Rows, err error) {
+func (t *tap) opened(a *text, rows driver.Rows, err error) {
 	t.done(a, err)
 	if err != nil {
 		return
@@ -411,10 +465,10 @@ func (t *tap) opened(a *statement.Analysis, rows driver.Rows, err error) {
 	}
 }
 
-func (t *tap) done(a *statement.Analysis, err error) {
+func (t *tap) done(a *text, err error) {
 	t.link.finish(a)
 	if a.Cleans && err == nil {
-		t.link.tainted = t.link.exposed
+		t.link.cleaned()
 	}
 }
 

@@ -36,20 +36,17 @@ type textID = [32]byte
 //
 // Nothing slow happens under mu: no I/O, no user code, no copying of rows.
 type memo struct {
-	maxBytes  int64         // immutable
-	maxResult int64         // immutable
-	version   func() uint64 // immutable; rises with every write that may change an answer
+	maxBytes  int64     // immutable
+	maxResult int64     // immutable
+	start     time.Time // immutable
 	wg        sync.WaitGroup
 
 	mu      sync.Mutex // guards all below
 	flights map[string]*flight
 	held    map[string]*list.Element // of *entry; the elements are in lru
 	lru     *list.List               // most recently used in front
-	// heldVersion is the newest version a held result was stored at; all
-	// results of an older one are dropped when it rises.
-	heldVersion uint64
-	used        int64 // bytes of held results, their keys, and flights under way
-	big         map[textID]time.Time
+	used    int64                    // bytes of held results, their keys, and flights under way
+	big     map[textID]time.Duration // until when
 	// running are the flights under way. It has more than flights when writes
 	// have overtaken some: those still run for the callers they have.
 	running map[*flight]struct{}
@@ -62,7 +59,7 @@ type entry struct {
 	key      string
 	res      *result
 	version  uint64
-	resolved time.Time
+	resolved time.Duration // on the memo's clock
 	ttl      time.Duration
 	size     int64
 }
@@ -72,7 +69,9 @@ type flight struct {
 	m       *memo
 	key     string
 	text    textID
-	version uint64 // of the data, taken before the query was sent
+	clock   clock
+	version uint64 // what clock said before the query was sent
+	quiet   bool   // of the driver's own: it is in no statistics and has no limit
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	crew    crew // the server connection of the flight; memo does not touch it
@@ -94,6 +93,10 @@ type flight struct {
 	taken     int64         // bytes taken from the budget
 }
 
+// clock tells the version of what a read depends on. It never goes back, and
+// is higher after every write that may change the answer.
+type clock interface{ version() uint64 }
+
 // attempt is how one try of a read ended.
 type attempt struct {
 	res *result // drained to its end, or to its error
@@ -103,13 +106,17 @@ type attempt struct {
 	stream *stream
 	// unsent: nothing reached the server. lost: the connection died under way.
 	unsent, lost bool
+	// value is set instead of res by the driver's own reads.
+	value any
 
 	panicked any // value of a panic in code called by the read
 	goexit   bool
 }
 
 // failed reports whether nothing of the attempt may be held.
-func (a *attempt) failed() bool { return a.err != nil || a.res == nil || a.res.err != nil }
+func (a *attempt) failed() bool {
+	return a.err != nil || a.res == nil && a.value == nil || a.res != nil && a.res.err != nil
+}
 
 type entered uint8
 
@@ -120,25 +127,28 @@ const (
 	enteredAlone                 // not to be shared: too big lately, or closed
 )
 
-func newMemo(maxBytes, maxResult int64, version func() uint64) *memo {
+func newMemo(maxBytes, maxResult int64) *memo {
 	return &memo{
-		maxBytes: maxBytes, maxResult: maxResult, version: version,
+		maxBytes: maxBytes, maxResult: maxResult, start: time.Now(),
 		flights: make(map[string]*flight),
 		running: make(map[*flight]struct{}),
 		held:    make(map[string]*list.Element),
 		lru:     list.New(),
-		big:     make(map[textID]time.Time),
+		big:     make(map[textID]time.Duration),
 		count:   counters{private: make(map[string]uint64)},
 	}
 }
 
+// now is the time since the memo was made. The monotonic clock alone costs half
+// of what time.Now does.
+func (m *memo) now() time.Duration { return time.Since(m.start) }
+
 // enter looks key up for a caller that wants its result held for ttl, 0 for
 // not at all. A caller told enteredLed must call run; one told enteredJoined
 // must call wait.
-func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Duration) (entered, *result, *flight) {
-	// Read before the lock and before the query: a write that returned before
-	// this call began is in it.
-	version := m.version()
+func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Duration, c clock, now time.Duration) (entered, *result, *flight) {
+	// Read before the query: a write that returned before this call is in it.
+	version := c.version()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -148,7 +158,7 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 	if ttl > 0 {
 		if el, ok := m.held[string(key)]; ok {
 			e := el.Value.(*entry)
-			age := time.Since(e.resolved)
+			age := now - e.resolved
 			switch {
 			case e.version < version:
 				m.count.invalidated++
@@ -162,34 +172,60 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 			}
 		}
 	}
-	if f, ok := m.flights[string(key)]; ok && f.version >= version {
-		if f.done == nil {
-			f.done = make(chan struct{})
-		}
-		f.callers++
-		f.ttl = max(f.ttl, ttl)
+	if f := m.joinLocked(key, version, ttl); f != nil {
 		m.count.joined++
 		return enteredJoined, nil, f
 	}
 	if until, ok := m.big[text]; ok {
-		if time.Now().Before(until) {
+		if now < until {
 			m.countPrivateLocked(CauseTooBig)
 			return enteredAlone, nil, nil
 		}
 		delete(m.big, text)
 	}
-	f := &flight{
-		m: m, key: string(key), text: text, version: version,
-		led:     make(chan struct{}),
-		callers: 1, leaderIn: true, ttl: ttl,
+	m.count.led++
+	return enteredLed, nil, m.startLocked(ctx, &flight{key: string(key), text: text, clock: c, version: version, ttl: ttl})
+}
+
+// enterQuietly is enter for a read of the driver's own, which is not held.
+func (m *memo) enterQuietly(ctx context.Context, key []byte, c clock) (entered, *flight) {
+	version := c.version()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return enteredAlone, nil
 	}
+	if f := m.joinLocked(key, version, 0); f != nil {
+		return enteredJoined, f
+	}
+	return enteredLed, m.startLocked(ctx, &flight{key: string(key), clock: c, version: version, quiet: true})
+}
+
+// joinLocked adds a caller to the flight under way, if there is one that no
+// write has overtaken.
+func (m *memo) joinLocked(key []byte, version uint64, ttl time.Duration) *flight {
+	f, ok := m.flights[string(key)]
+	if !ok || f.version < version {
+		return nil
+	}
+	if f.done == nil {
+		f.done = make(chan struct{})
+	}
+	f.callers++
+	f.ttl = max(f.ttl, ttl)
+	return f
+}
+
+func (m *memo) startLocked(ctx context.Context, f *flight) *flight {
+	f.m = m
+	f.led = make(chan struct{})
+	f.callers, f.leaderIn = 1, true
 	// The leader's values, for tracing, but not its end.
 	f.ctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.flights[f.key] = f
 	m.running[f] = struct{}{}
-	m.count.led++
 	m.wg.Add(1)
-	return enteredLed, nil, f
+	return f
 }
 
 // run makes the attempts of a flight and tells everybody how they ended. It
@@ -227,7 +263,7 @@ func (f *flight) passOn(a attempt) bool {
 	if f.leaderIn {
 		f.leaderIn = false
 		f.callers--
-		f.m.count.errors++
+		f.countLocked(&f.m.count.errors)
 		f.closeLedLocked(a)
 	}
 	if f.callers == 0 {
@@ -244,7 +280,7 @@ func (f *flight) passOn(a attempt) bool {
 func (f *flight) settle(a attempt) {
 	m := f.m
 	// The caller's own clock for the hold starts when the result resolves.
-	now := time.Now()
+	now := m.now()
 	if cause := context.Cause(f.ctx); errors.Is(cause, ErrClosed) && a.failed() && a.stream == nil {
 		a = attempt{err: ErrClosed}
 	}
@@ -268,8 +304,8 @@ func (f *flight) settle(a attempt) {
 		m.count.joined -= uint64(released)
 		m.count.private[CauseTooBig] += uint64(released)
 	} else if a.failed() {
-		m.count.errors++
-	} else if f.ttl > 0 && f.callers > 0 && m.version() == f.version {
+		f.countLocked(&m.count.errors)
+	} else if f.ttl > 0 && f.callers > 0 && f.clock.version() == f.version {
 		m.holdLocked(f, a.res, now)
 	}
 	abandoned := a.stream != nil && !f.leaderIn
@@ -291,6 +327,13 @@ func (f *flight) closeLedLocked(a attempt) {
 		f.ledClosed = true
 		f.leaderOut = a
 		close(f.led)
+	}
+}
+
+// countLocked adds one to a counter, unless the flight is the driver's own.
+func (f *flight) countLocked(n *uint64) {
+	if !f.quiet {
+		*n++
 	}
 }
 
@@ -351,7 +394,7 @@ func (f *flight) leave(leader bool) bool {
 		f.leaderIn = false
 	}
 	f.callers--
-	m.count.cancelled++
+	f.countLocked(&m.count.cancelled)
 	if f.callers == 0 {
 		f.forgetLocked()
 		f.cancel(context.Canceled)
@@ -400,20 +443,16 @@ func (m *memo) dropLocked(el *list.Element) {
 	m.count.stored -= e.size
 }
 
-func (m *memo) holdLocked(f *flight, res *result, now time.Time) {
+func (m *memo) holdLocked(f *flight, res *result, now time.Duration) {
 	if m.closed {
 		return
-	}
-	if f.version > m.heldVersion {
-		m.dropAllLocked()
-		m.heldVersion = f.version
 	}
 	if el, ok := m.held[f.key]; ok {
 		m.dropLocked(el)
 	}
 	// Results past their time, if nobody asks for them again, end here.
 	for el := m.lru.Back(); el != nil; el = m.lru.Back() {
-		if e := el.Value.(*entry); now.Sub(e.resolved) < e.ttl {
+		if e := el.Value.(*entry); now-e.resolved < e.ttl {
 			break
 		}
 		m.dropLocked(el)
@@ -439,11 +478,11 @@ func (m *memo) dropAllLocked() {
 	clear(m.held)
 }
 
-func (m *memo) rememberBigLocked(text textID, now time.Time) {
+func (m *memo) rememberBigLocked(text textID, now time.Duration) {
 	if len(m.big) >= maxBigTexts {
 		clear(m.big)
 	}
-	m.big[text] = now.Add(bigTextHold)
+	m.big[text] = now + bigTextHold
 }
 
 func (m *memo) countPrivateLocked(cause string) { m.count.private[cause]++ }

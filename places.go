@@ -20,13 +20,16 @@ const maxHandOverAge = time.Minute
 type places struct {
 	limit int           // immutable; 0: no limit
 	links *atomic.Int64 // server connections open
+	// lastIdle is the link that became idle last, if it can change hands. It
+	// may be in use again.
+	lastIdle atomic.Pointer[link]
 
 	mu      sync.Mutex
 	conns   int        // virtual connections open
 	taken   int        // places given, if there is a limit
 	waiting *list.List // of *seeker, first come first served
-	// parked are the virtual connections with a link that the pool has idle.
-	// Their links go to whoever waits for a place: the pool, which knows of no
+	// parked are, if there is a limit, the virtual connections with an idle
+	// link. These go to whoever waits for a place: the pool, which knows of no
 	// shortage, would keep them for good.
 	parked map[*conn]struct{}
 	// spare is the link of a virtual connection that was closed, for the next
@@ -52,6 +55,10 @@ func newPlaces(limit int, links *atomic.Int64) *places {
 func (p *places) take(ctx context.Context, lent <-chan *link) (place, error) {
 	p.mu.Lock()
 	if l := p.takeSpareLocked(); l != nil {
+		p.mu.Unlock()
+		return p.handOver(l), nil
+	}
+	if l := p.takeLastIdle(); l != nil {
 		p.mu.Unlock()
 		return p.handOver(l), nil
 	}
@@ -126,21 +133,27 @@ func (p *places) serveLocked(got place) bool {
 	return true
 }
 
-// park notes that the pool has c now, so that its link can be taken.
-func (p *places) park(c *conn) {
-	if p.limit == 0 || c.link == nil {
+// park makes l the idle link of c, which the pool has now.
+func (p *places) park(c *conn, l *link) {
+	l.home.Store(c)
+	lendable := l.interchangeable()
+	c.idle.Store(l)
+	if p.limit == 0 {
+		if lendable {
+			p.lastIdle.Store(l)
+		}
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.serveLocked(place{link: c.link}) {
-		c.link = nil
+	if p.waiting.Len() > 0 && c.idle.CompareAndSwap(l, nil) {
+		p.serveLocked(place{link: l})
 		return
 	}
 	p.parked[c] = struct{}{}
 }
 
-// unpark notes that c is in use again; its link may be gone.
+// unpark notes that c is in use again.
 func (p *places) unpark(c *conn) {
 	if p.limit == 0 {
 		return
@@ -152,12 +165,37 @@ func (p *places) unpark(c *conn) {
 
 func (p *places) unparkAnyLocked() *link {
 	for c := range p.parked {
-		l := c.link
-		c.link = nil
 		delete(p.parked, c)
-		return l
+		if l := c.idle.Swap(nil); l != nil {
+			return l
+		}
 	}
 	return nil
+}
+
+// takeLastIdle takes the link that became idle last, if nobody uses it and it
+// may change hands.
+func (p *places) takeLastIdle() *link {
+	l := p.lastIdle.Load()
+	if l == nil || time.Since(l.born) >= maxHandOverAge || !l.home.Load().idle.CompareAndSwap(l, nil) {
+		return nil
+	}
+	return l
+}
+
+// leave gives l to whoever waits for a place or needs a link next. It reports
+// false if there is a spare one already.
+func (p *places) leave(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.serveLocked(place{link: l}) {
+		return true
+	}
+	if p.spare != nil {
+		return false
+	}
+	p.spare = l
+	return true
 }
 
 func (p *places) takeSpareLocked() *link {

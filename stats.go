@@ -55,7 +55,12 @@ func (m *memo) stats() Stats {
 		PrivateBy: maps.Clone(c.private),
 		Errors:    c.errors, Cancelled: c.cancelled, TooBig: c.tooBig,
 		Evicted: c.evicted, Invalidated: c.invalidated,
-		StoredBytes: c.stored, Flights: len(m.running),
+		StoredBytes: c.stored,
+	}
+	for f := range m.running {
+		if !f.quiet {
+			s.Flights++
+		}
 	}
 	for _, n := range c.private {
 		s.Private += n

@@ -6,11 +6,16 @@ import (
 )
 
 // version counts the writes to one database that may have changed an answer.
-// A result is used only at the version it was read at. It is raised when a
-// write has finished and before its caller hears of it, whatever the outcome.
+// A result is used only at the version it was read at. Counters are raised
+// when a write has finished and before its caller hears of it, whatever the
+// outcome.
 type version struct {
-	data   atomic.Uint64
-	schema atomic.Uint64 // rises only with what may be more than rows
+	data    atomic.Uint64 // writes that may have changed anything
+	schema  atomic.Uint64 // and may have been DDL
+	suspect atomic.Uint64 // calls of code that may hide DDL
+	// sequences rises with everything that may advance one.
+	sequences atomic.Uint64
+	tables    sync.Map // name → *atomic.Uint64: writes to the tables of that name
 }
 
 var (
@@ -32,16 +37,27 @@ func versionOf(database string) *version {
 	return v
 }
 
+// table returns the counter of the tables of one name, all schemas together.
+func (v *version) table(name string) *atomic.Uint64 {
+	if c, ok := v.tables.Load(name); ok {
+		return c.(*atomic.Uint64)
+	}
+	c, _ := v.tables.LoadOrStore(name, new(atomic.Uint64))
+	return c.(*atomic.Uint64)
+}
+
 // reckoning is a database's version as one connector counts it.
 type reckoning struct {
 	*version
-	// data and schema of version plus these are what the connector goes by:
-	// its count must not jump when it learns which database it leads to.
-	dataOffset, schemaOffset uint64
+	// data, schema and suspect of version plus these are what the connector
+	// goes by: its count must not jump when it learns which database it leads
+	// to.
+	dataOffset, schemaOffset, suspectOffset uint64
 }
 
-func (r *reckoning) dataVersion() uint64   { return r.data.Load() + r.dataOffset }
-func (r *reckoning) schemaVersion() uint64 { return r.schema.Load() + r.schemaOffset }
+func (r *reckoning) dataVersion() uint64    { return r.data.Load() + r.dataOffset }
+func (r *reckoning) schemaVersion() uint64  { return r.schema.Load() + r.schemaOffset }
+func (r *reckoning) suspectVersion() uint64 { return r.suspect.Load() + r.suspectOffset }
 
 // leadsTo lets k share the version of a database. It stays with the first it
 // is told of: versions of different databases cannot be compared.
@@ -51,18 +67,20 @@ func (k *Connector) leadsTo(database string) {
 		r := &reckoning{version: versionOf(database)}
 		r.dataOffset = old.dataVersion() - r.data.Load()
 		r.schemaOffset = old.schemaVersion() - r.schema.Load()
+		r.suspectOffset = old.suspectVersion() - r.suspect.Load()
 		k.version.Store(r)
 	})
 }
 
-// raise makes all that was read before stale; schema, what was prepared too.
-func (k *Connector) raise(schema bool) {
+// raiseAll makes all that was read before stale; with schema, the catalog and
+// what was prepared too.
+func (k *Connector) raiseAll(schema bool) {
 	v := k.version.Load()
 	v.data.Add(1)
+	v.suspect.Add(1)
 	if schema {
 		v.schema.Add(1)
 	}
 }
 
-func (k *Connector) dataVersion() uint64   { return k.version.Load().dataVersion() }
 func (k *Connector) schemaVersion() uint64 { return k.version.Load().schemaVersion() }

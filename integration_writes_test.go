@@ -1,0 +1,437 @@
+package coalesce_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/coalesce-pgx/coalesce"
+)
+
+// Writes of this process, seen at once by its later reads; and what a text
+// must not share.
+
+func TestOwnWritesAreSeenOnAServerAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE w(id int PRIMARY KEY, n int)", "INSERT INTO w VALUES (1, 0)",
+		"CREATE TABLE child(id int REFERENCES w ON DELETE CASCADE)",
+		"CREATE FUNCTION bump() RETURNS int LANGUAGE sql AS 'UPDATE w SET n = n + 1 WHERE id = 1 RETURNING n'",
+		"CREATE PROCEDURE bump_proc() LANGUAGE sql AS 'UPDATE w SET n = n + 1 WHERE id = 1'",
+		"CREATE VIEW vw AS SELECT * FROM w")
+	second := openCoalesce(t, f.dsn)
+	cfg := f.pgxConfig(nil)
+	name := stdlib.RegisterConnConfig(&cfg)
+	defer stdlib.UnregisterConnConfig(name)
+	third := openCoalesce(t, name)
+	st, err := f.db.Prepare("UPDATE w SET n = n + $1 WHERE id = 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	returning, err := f.db.Prepare("UPDATE w SET n = n + $1 WHERE id = 1 RETURNING n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer returning.Close()
+	exec := func(e execer, query string, args ...any) func() error {
+		return func() error { _, err := e.ExecContext(bg, query, args...); return err }
+	}
+	query := func(q queryer, query string, args ...any) func() error {
+		return func() error { _, err := column[any](bg, q, query, args...); return err }
+	}
+	const inc = "UPDATE w SET n = n + 1 WHERE id = 1"
+	byHand := func(words ...string) func() error {
+		return func() error {
+			c, err := f.db.Conn(bg)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for _, s := range words {
+				if _, err := c.ExecContext(bg, s); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	writes := []struct {
+		name string
+		do   func() error
+	}{
+		{"UPDATE", exec(f.db, inc)},
+		{"UPDATE with an argument", exec(f.db, "UPDATE w SET n = n + $1 WHERE id = 1", 1)},
+		{"UPDATE behind a comment", exec(f.db, "/* SELECT */ -- SELECT\n"+inc)},
+		{"UPDATE RETURNING", query(f.db, inc+" RETURNING n")},
+		{"UPDATE RETURNING by QueryRow", func() error { return f.db.QueryRow(inc + " RETURNING n").Scan(new(int)) }},
+		{"prepared", func() error { _, err := st.Exec(1); return err }},
+		{"prepared RETURNING", func() error { return returning.QueryRow(1).Scan(new(int)) }},
+		{"by Query", query(f.db, inc)},
+		{"in a CTE", query(f.db, "WITH u AS (UPDATE w SET n = n + 1 WHERE id = 1 RETURNING n) SELECT n FROM u")},
+		{"INSERT ON CONFLICT", exec(f.db, "INSERT INTO w VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = w.n + 1")},
+		{"MERGE", exec(f.db, "MERGE INTO w USING (SELECT 1 AS id) s ON w.id = s.id WHEN MATCHED THEN UPDATE SET n = w.n + 1")},
+		{"DELETE and INSERT in one text", exec(f.db, "CREATE TEMP TABLE IF NOT EXISTS x AS SELECT n FROM w; DROP TABLE x; "+inc)},
+		{"by a function", query(f.db, "SELECT bump()")},
+		{"by a function, Exec", exec(f.db, "SELECT bump()")},
+		{"by CALL", exec(f.db, "CALL bump_proc()")},
+		{"by DO", exec(f.db, "DO $$ BEGIN UPDATE w SET n = n + 1 WHERE id = 1; END $$")},
+		{"through a view", exec(f.db, "UPDATE vw SET n = n + 1 WHERE id = 1")},
+		{"EXPLAIN ANALYZE", query(f.db, "EXPLAIN ANALYZE "+inc)},
+		{"in a transaction", func() error {
+			tx, err := f.db.Begin()
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(inc)
+			return errors.Join(err, tx.Commit())
+		}},
+		{"prepared, in a transaction", func() error {
+			tx, err := f.db.Begin()
+			if err != nil {
+				return err
+			}
+			_, err = tx.Stmt(st).Exec(1)
+			return errors.Join(err, tx.Commit())
+		}},
+		{"RETURNING in a transaction, rows left open", func() error {
+			tx, err := f.db.Begin()
+			if err != nil {
+				return err
+			}
+			rows, err := tx.Query(inc + " RETURNING n")
+			if err == nil {
+				rows.Close()
+			}
+			return errors.Join(err, tx.Commit())
+		}},
+		{"BEGIN and COMMIT by hand", byHand("BEGIN", inc, "COMMIT")},
+		{"by hand, behind comments", byHand("begin", inc, "/* done */ commit ;")},
+		{"by hand, END", byHand("START TRANSACTION", inc, "END TRANSACTION")},
+		{"in one text", byHand("BEGIN; " + inc + "; COMMIT")},
+		{"by hand, COMMIT in a text with more", byHand("BEGIN", inc, "COMMIT; SELECT 1")},
+		{"by hand, after a savepoint", byHand("BEGIN", inc, "SAVEPOINT a", "UPDATE w SET n = n + 10", "ROLLBACK TO a", "COMMIT")},
+		{"by PREPARE and EXECUTE", byHand("PREPARE up AS "+inc, "EXECUTE up", "DEALLOCATE up")},
+		{"by another sql.Open", exec(second, inc)},
+		{"by a registered name", exec(third, inc)},
+		{"through Raw", func() error {
+			c, err := f.db.Conn(bg)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return coalesce.Raw(c, func(px *pgx.Conn) error { _, err := px.Exec(bg, inc); return err })
+		}},
+		{"under Fresh", func() error { return f.db.QueryRowContext(coalesce.Fresh(bg), inc+" RETURNING n").Scan(new(int)) }},
+		{"SET and UPDATE by hand", byHand("SET work_mem = '8MB'", inc)},
+	}
+	const read = "SELECT n FROM w WHERE id = 1"
+	n := get[int](t, f.db, read)
+	dbs := map[string]*sql.DB{"same": f.db, "second": second, "third": third}
+	for _, w := range writes {
+		for where, db := range dbs {
+			same(t, "held before "+w.name+", "+where, get[int](t, db, read), n)
+		}
+		if err := w.do(); err != nil {
+			t.Fatalf("%s: %v", w.name, err)
+		}
+		for where, db := range dbs {
+			same(t, w.name+", "+where, get[int](t, db, read), n+1)
+		}
+		n = get[int](t, f.plain, read)
+	}
+	if f.stats().Held == 0 {
+		t.Error("nothing was ever held")
+	}
+	f.quiet()
+}
+
+func TestTablesThatOthersTouchInOneStatementAreReadAnew(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE pa(id int PRIMARY KEY)", "CREATE TABLE ch(id int REFERENCES pa ON DELETE CASCADE, n int)", "CREATE VIEW vch AS SELECT count(*) AS n FROM ch",
+		"INSERT INTO pa VALUES (1),(2)", "INSERT INTO ch VALUES (1,1),(2,2)",
+		"CREATE TABLE part(id int, n int) PARTITION BY RANGE (id)", "CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (0) TO (10)", "INSERT INTO part VALUES (1, 1)",
+		"CREATE TABLE logged(n int)", "CREATE FUNCTION log_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO logged VALUES (1); RETURN NULL; END'",
+		"CREATE TRIGGER tr AFTER DELETE ON pa FOR EACH ROW EXECUTE FUNCTION log_it()")
+	state := func() string {
+		return fmt.Sprint(get[int](t, f.db, "SELECT count(*) FROM ch"), get[int](t, f.db, "SELECT n FROM vch"), get[int](t, f.db, "SELECT count(*) FROM logged"),
+			get[int](t, f.db, "SELECT sum(n) FROM part"), get[int](t, f.db, "SELECT sum(n) FROM part1"))
+	}
+	same(t, "before", state(), "2 2 0 1 1")
+	f.do("DELETE FROM pa WHERE id = 1")
+	same(t, "after the delete", state(), "1 1 1 1 1")
+	f.do("UPDATE part SET n = 2")
+	same(t, "after writing to the partitioned table", state(), "1 1 1 2 2")
+	f.do("UPDATE part1 SET n = 3")
+	same(t, "after writing to the partition", state(), "1 1 1 3 3")
+	f.do("TRUNCATE pa CASCADE")
+	same(t, "after TRUNCATE", state(), "0 0 1 3 3")
+}
+
+func TestRolledBackTransactionLeaksNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE rb AS SELECT 1 AS n")
+	const read = "SELECT n FROM rb"
+	same(t, "first", get[int](t, f.db, read), 1)
+	tx := begin(t, f.db, nil)
+	mustExec(t, tx, "UPDATE rb SET n = 2")
+	same(t, "inside", get[int](t, tx, read), 2)
+	same(t, "outside", get[int](t, f.db, read), 1)
+	tx.Rollback()
+	same(t, "after", get[int](t, f.db, read), 1)
+	same(t, "queries, one of them inside", f.seen.queries(read), 2)
+	// A commit that fails has not written, or has: either way nothing old is used.
+	f.by("ALTER TABLE rb ADD CONSTRAINT u UNIQUE (n) DEFERRABLE INITIALLY DEFERRED")
+	tx = begin(t, f.db, nil)
+	mustExec(t, tx, "INSERT INTO rb VALUES (1)")
+	if err := tx.Commit(); sqlState(err) != "23505" {
+		t.Errorf("commit: got %v, want SQLSTATE 23505", err)
+	}
+	same(t, "after the failed commit", get[int](t, f.db, "SELECT count(*) FROM rb"), 1)
+}
+
+// The answer to a write is lost: it may have been made.
+func TestWriteWhoseAnswerIsLostCounts(t *testing.T) {
+	t.Parallel()
+	valve := new(valve)
+	f := newFixture(t, setup{
+		pgx:  func(c *pgx.ConnConfig) { c.DialFunc = valve.dial },
+		opts: []stdlib.OptionOpenDB{stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false })},
+	})
+	f.by("CREATE TABLE lost AS SELECT 1 AS n")
+	c := pinned(t, f.db)
+	mustExec(t, c, "UPDATE lost SET n = $1", 2)
+	same(t, "before", get[int](t, f.db, "SELECT n FROM lost"), 2)
+	valve.shut()
+	defer valve.open()
+	ctx, cancel := context.WithCancel(bg)
+	done := make(chan error, 1)
+	go func() { _, err := c.ExecContext(ctx, "UPDATE lost SET n = $1", 3); done <- err }()
+	until(t, func() bool { return get[int](t, f.plain, "SELECT n FROM lost") == 3 }, says("the write is made"))
+	cancel()
+	valve.open()
+	receive(t, done)
+	same(t, "after", get[int](t, f.db, "SELECT n FROM lost"), 3)
+}
+
+func TestNotFoundIsForgottenWithTheInsert(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE ng(k text)")
+	const read = "SELECT k FROM ng WHERE k = $1"
+	if err := f.db.QueryRow(read, "a").Scan(new(string)); err != sql.ErrNoRows {
+		t.Errorf("got %v, want sql.ErrNoRows", err)
+	}
+	f.do("INSERT INTO ng VALUES ('a')")
+	same(t, "after the insert", get[string](t, f.db, read, "a"), "a")
+	f.do("DELETE FROM ng")
+	if err := f.db.QueryRow(read, "a").Scan(new(string)); err != sql.ErrNoRows {
+		t.Errorf("after the delete: got %v, want sql.ErrNoRows", err)
+	}
+}
+
+func TestDatabasesShareNoWritesWithOthers(t *testing.T) {
+	t.Parallel()
+	f, g := newFixture(t, setup{}), newFixture(t, setup{})
+	f.by("CREATE TABLE iso AS SELECT 1 AS n")
+	g.by("CREATE TABLE iso AS SELECT 2 AS n")
+	for range 2 {
+		same(t, "f", get[int](t, f.db, "SELECT n FROM iso"), 1)
+		same(t, "g", get[int](t, g.db, "SELECT n FROM iso"), 2)
+		g.do("UPDATE iso SET n = 2")
+	}
+	same(t, "queries on f: the writes were on g", f.seen.queries("iso"), 1)
+}
+
+func TestVolatileFunctionsAnswerAnewOnEachCall(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	for _, fn := range []string{"random()", "gen_random_uuid()", "clock_timestamp()", "now()", "CURRENT_TIMESTAMP", "localtimestamp", "statement_timestamp()", "transaction_timestamp()", "timeofday()", "txid_current()", "LOCALTIME", "current_time"} {
+		query := "SELECT (" + fn + ")::text"
+		if a, b := get[string](t, f.db, query), get[string](t, f.db, query); a == b {
+			t.Errorf("%s gives %s twice", fn, a)
+		}
+	}
+	f.by("CREATE TABLE moments AS SELECT 'now'::text AS v")
+	for query, wanted := range map[string]string{
+		"SELECT 'random()' -- random()":                           "random()",
+		`SELECT "random"::text FROM (SELECT 1 AS "random") z`:     "1",
+		"SELECT 'for update'":                                     "for update",
+		"WITH x AS (SELECT 'delete from t' AS v) SELECT v FROM x": "delete from t",
+		"SELECT $$nextval('x')$$ /* pg_sleep(1) */ /* /* b */ */": "nextval('x')",
+	} {
+		for range 2 {
+			same(t, query, get[string](t, f.db, query), wanted)
+		}
+		if n := f.seen.queries(query); n != 1 {
+			t.Errorf("%s: %d queries, want 1", query, n)
+		}
+	}
+	// A moment as a string, in the text or as an argument.
+	for range 2 {
+		get[bool](t, f.db, "SELECT 'now'::timestamptz > '2024-01-01'")
+		get[bool](t, f.db, "SELECT $1::timestamptz > '2024-01-01'", "now")
+		get[bool](t, f.db, "SELECT $1::date > '2024-01-01'", "today")
+	}
+	same(t, "queries with 'now' in the text", f.seen.queries("'now'::timestamptz"), 2)
+	same(t, "queries with 'now' as an argument", f.seen.queries("$1::timestamptz"), 2)
+	same(t, "queries with 'today' as an argument", f.seen.queries("$1::date"), 2)
+}
+
+func TestAnswerThatTimeChangesIsNotHeld(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.do("CREATE TABLE s(expiry timestamptz)")
+	// Not to wait for time to pass: the row is moved into the past by another.
+	f.do("INSERT INTO s VALUES (now() + interval '1 hour')")
+	const read = "SELECT count(*) FROM s WHERE current_timestamp < expiry"
+	same(t, "before it expires", get[int](t, f.db, read), 1)
+	f.by("UPDATE s SET expiry = now() - interval '1 second'")
+	same(t, "expired", get[int](t, f.db, read), 0)
+	same(t, "Stats.StoredBytes", f.stats().StoredBytes, 0)
+}
+
+func TestRowLocksAreTaken(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE jb(id int PRIMARY KEY)", "INSERT INTO jb VALUES (1), (2)")
+	for _, query := range []string{
+		"SELECT id FROM jb ORDER BY id\nFOR UPDATE\nSKIP LOCKED LIMIT 1",
+		"SELECT id FROM jb ORDER BY id LIMIT 1 FOR NO KEY UPDATE OF jb SKIP LOCKED -- x",
+		"SELECT id FROM (SELECT id FROM jb ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) z",
+		"SELECT id FROM jb ORDER BY id LIMIT 1 FOR SHARE SKIP LOCKED",
+		"SELECT id FROM jb ORDER BY id LIMIT 1 FOR/**/KEY/**/SHARE SKIP LOCKED",
+		"WITH l AS (SELECT id FROM jb ORDER BY id LIMIT 1 for update skip locked) SELECT id FROM l",
+	} {
+		tx := begin(t, f.plain, nil)
+		mustExec(t, tx, "SELECT id FROM jb WHERE id = 1 FOR UPDATE")
+		same(t, query, get[int](t, f.db, query), 2)
+		tx.Rollback()
+		same(t, query, get[int](t, f.db, query), 1)
+	}
+	tx := begin(t, f.plain, nil)
+	mustExec(t, tx, "SELECT id FROM jb WHERE id = 1 FOR UPDATE")
+	for range 2 {
+		if err := f.db.QueryRow("SELECT id FROM jb FOR UPDATE NOWAIT").Scan(new(int)); sqlState(err) != "55P03" {
+			t.Errorf("NOWAIT: got %v, want SQLSTATE 55P03", err)
+		}
+	}
+	// A lock that is waited for must be waited for by each on its own.
+	waiting := []<-chan given[int]{askFor[int](bg, f.db, "SELECT id FROM jb WHERE id = 1 FOR UPDATE"), askFor[int](bg, f.db, "SELECT id FROM jb WHERE id = 1 FOR UPDATE")}
+	until(t, func() bool { return f.running("WHERE id = 1 FOR UPDATE") == 2 }, says("both wait for the lock"))
+	tx.Rollback()
+	for _, w := range waiting {
+		sameAnswer(t, "locked", w, 1)
+	}
+}
+
+func TestWritesThatLookLikeReadsRunEachTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE wj(id int, st text)", "INSERT INTO wj VALUES (1,'q'),(2,'q')", "CREATE TABLE wi(id serial)", "CREATE TABLE yea(n int)", "CREATE SEQUENCE sq",
+		"CREATE TABLE sf(n int)", "INSERT INTO sf VALUES (0)",
+		"CREATE FUNCTION bump() RETURNS int LANGUAGE sql AS 'UPDATE sf SET n=n+1 RETURNING n'")
+	for _, q := range []struct {
+		query string
+		first int
+	}{
+		{"WITH n AS (SELECT id FROM wj WHERE st='q' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) UPDATE wj SET st='r' FROM n WHERE wj.id=n.id RETURNING wj.id", 1},
+		{"WITH i AS (INSERT INTO wi DEFAULT VALUES RETURNING id) SELECT id FROM i", 1},
+		{"INSERT INTO wi DEFAULT VALUES RETURNING id", 3},
+		{"SELECT nextval('sq')", 1},
+		{"SELECT (SELECT nextval('sq'))", 3},
+		{"SELECT bump()", 1},
+		{"SELECT n FROM (SELECT public . bump () AS n) z", 3},
+	} {
+		same(t, q.query, get[int](t, f.db, q.query), q.first)
+		same(t, q.query+", again", get[int](t, f.db, q.query), q.first+1)
+	}
+	for range 2 {
+		column[string](bg, f.db, "EXPLAIN ANALYZE INSERT INTO yea VALUES (1)")
+	}
+	same(t, "rows by EXPLAIN ANALYZE", get[int](t, f.plain, "SELECT count(*) FROM yea"), 2)
+	f.db.Query("SELECT 1 AS a INTO ysi")
+	rows, err := f.db.Query("SELECT 1 AS a INTO ysi")
+	if err == nil {
+		rows.Close()
+		err = rows.Err()
+	}
+	if sqlState(err) != "42P07" {
+		t.Errorf("SELECT INTO twice: got %v, want SQLSTATE 42P07", err)
+	}
+	for _, query := range []string{"SHOW work_mem", "TABLE yea; TABLE yea", "SELECT 1; SELECT 2"} {
+		rows, err := f.db.Query(query, pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			t.Errorf("%s: %v", query, err)
+			continue
+		}
+		rows.Close()
+	}
+}
+
+func TestExplainTellsTheReason(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE plain_table AS SELECT 1 AS n", "CREATE VIEW some_view AS SELECT n FROM plain_table")
+	for query, wanted := range map[string]string{
+		"SELECT n FROM plain_table":           "holdable",
+		"SELECT now()":                        "joinable",
+		"SELECT nextval('x')":                 "private",
+		"SELECT n FROM t FOR UPDATE":          "private",
+		"UPDATE t SET n = 1":                  "private",
+		"SELECT count(*) FROM pg_class":       "private",
+		"SELECT no_such_function_anywhere(1)": "private",
+		"SELECT 1; SELECT 2":                  "private",
+		"":                                    "private",
+		"SELECT to_char(n, '999') FROM plain_table, some_view": "holdable",
+		"SELECT n FROM nowhere":                                "private",
+	} {
+		e, err := coalesce.Explain(bg, f.db, query)
+		if err != nil {
+			t.Error(err)
+		}
+		same(t, "verdict on "+query, e.Verdict, wanted)
+		if (e.Reason == "") != (wanted == "holdable") {
+			t.Errorf("reason for %q: %q", query, e.Reason)
+		}
+	}
+	if e, _ := coalesce.Explain(bg, f.db, "SELECT nextval('x')"); !strings.Contains(e.Reason, "nextval") {
+		t.Errorf("the reason does not name nextval: %q", e.Reason)
+	}
+	if e, _ := coalesce.Explain(bg, f.db, "SELECT n FROM some_view"); !strings.Contains(strings.Join(e.Tables, " "), "plain_table") {
+		t.Errorf("tables are %v", e.Tables)
+	}
+	if _, err := coalesce.Explain(bg, f.plain, "SELECT 1"); err == nil {
+		t.Error("Explain of another driver's database succeeds")
+	}
+}
+
+func TestSharingCanBeTurnedOff(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{config: coalesce.Config{Off: true}})
+	f.by("CREATE TABLE off AS SELECT 1 AS n")
+	for i := range 3 {
+		f.by(fmt.Sprintf("UPDATE off SET n = %d", i))
+		same(t, "off", get[int](t, f.db, "SELECT n FROM off"), i)
+	}
+	s := f.stats()
+	same(t, "private", s.Private, 3)
+	same(t, "private by off", s.PrivateBy[coalesce.CauseOff], 3)
+	byDSN := openCoalesce(t, f.dsn, "coalesce=off")
+	get[int](t, byDSN, "SELECT n FROM off")
+	same(t, "by DSN", coalesce.StatsOf(byDSN).PrivateBy[coalesce.CauseOff], 1)
+	joins := openCoalesce(t, f.dsn, "coalesce_ttl=0")
+	for i := range 3 {
+		f.by(fmt.Sprintf("UPDATE off SET n = %d", i))
+		same(t, "coalesce_ttl=0", get[int](t, joins, "SELECT n FROM off"), i)
+	}
+	same(t, "led with coalesce_ttl=0", coalesce.StatsOf(joins).Led, 3)
+}

@@ -1,0 +1,289 @@
+package coalesce
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/coalesce-pgx/coalesce/internal/catalog"
+	"github.com/coalesce-pgx/coalesce/internal/statement"
+)
+
+// text is what is known of one text: what it says itself, and the last verdict
+// on it.
+type text struct {
+	*statement.Analysis
+	judged   atomic.Pointer[judged]
+	advances bool // it calls nextval
+	plain    bool // it has no name that the catalog could know
+}
+
+func newText(query string) *text {
+	a := statement.Analyze(query)
+	return &text{
+		Analysis: a,
+		advances: slices.Contains(a.Functions, "nextval"),
+		plain:    len(a.Tables)+len(a.Functions)+len(a.Operators)+len(a.Types) == 0,
+	}
+}
+
+// judged is the verdict on a text under one snapshot of the catalog. It is
+// immutable.
+type judged struct {
+	catalog.Verdict
+	k      *Connector
+	snap   *snapshot        // nil: the text alone decided
+	reads  []*atomic.Uint64 // the counters of what it reads
+	writes []*atomic.Uint64 // the counters of what it touches
+}
+
+// version implements clock. The counters only rise, so their sum tells
+// whether any of them did.
+func (j *judged) version() uint64 {
+	sum := j.k.version.Load().dataVersion()
+	for _, c := range j.reads {
+		sum += c.Load()
+	}
+	return sum
+}
+
+// snapshot is what the catalog said when it was last loaded.
+type snapshot struct {
+	*catalog.Snapshot               // nil: it could not be read
+	reason            string        // why not
+	schema, suspect   uint64        // versions when the loading began
+	begun             time.Duration // on the memo's clock
+}
+
+const (
+	// catalogAge is how old a snapshot gets: others change the schema too.
+	catalogAge = time.Minute
+	// catalogGap is how long a snapshot must last though names were not in it,
+	// or code was called that may have changed the schema.
+	catalogGap = time.Second
+)
+
+func (k *Connector) current(s *snapshot, now time.Duration) bool {
+	v := k.version.Load()
+	age := now - s.begun
+	return s.schema == v.schemaVersion() && age < catalogAge && (s.suspect == v.suspectVersion() || age < catalogGap)
+}
+
+// judge returns the verdict on a text, loading the catalog if that is needed
+// and was not done since the schema last changed.
+func (c *conn) judge(ctx context.Context, t *text, now time.Duration) (*judged, error) {
+	j := t.judged.Load()
+	if j != nil && (j.snap == nil || j.snap == c.k.snapshot.Load() && c.k.current(j.snap, now)) &&
+		!(j.Unknown && now-j.snap.begun >= catalogGap) {
+		return j, nil
+	}
+	if t.plain || t.Sure.Class == statement.Private {
+		j = &judged{Verdict: catalog.Verdict{Effect: t.Sure}, k: c.k}
+		t.judged.Store(j)
+		return j, nil
+	}
+	s := c.k.snapshot.Load()
+	if s == nil || !c.k.current(s, now) {
+		var err error
+		if s, err = c.loadCatalog(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	j = c.k.judgeUnder(t, s)
+	if j.Unknown && now-s.begun >= catalogGap {
+		s, err := c.loadCatalog(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		j = c.k.judgeUnder(t, s)
+	}
+	t.judged.Store(j)
+	return j, nil
+}
+
+func (k *Connector) judgeUnder(t *text, s *snapshot) *judged {
+	j := &judged{k: k, snap: s}
+	if s.Snapshot == nil {
+		j.Effect = t.Effect
+		j.Class, j.Cause, j.Reason = statement.Private, statement.CauseCatalog, "has names, and the catalog cannot be read: "+s.reason
+		j.All = true
+		return j
+	}
+	j.Verdict = s.Judge(t.Analysis)
+	v := k.version.Load()
+	for _, name := range j.Reads {
+		j.reads = append(j.reads, v.table(name))
+	}
+	if j.Sequences {
+		j.reads = append(j.reads, &v.sequences)
+	}
+	for _, name := range j.Touches {
+		j.writes = append(j.writes, v.table(name))
+	}
+	return j
+}
+
+// known returns the verdict on a statement that runs now, if there is a
+// snapshot that holds; else nothing is known of its names.
+func (k *Connector) known(t *text) *judged {
+	s := k.snapshot.Load()
+	if s == nil || !k.current(s, k.memo.now()) {
+		return &judged{Verdict: catalog.Verdict{Effect: t.Effect, All: true}, k: k}
+	}
+	if j := t.judged.Load(); j != nil && j.snap == s {
+		return j
+	}
+	j := k.judgeUnder(t, s)
+	t.judged.Store(j)
+	return j
+}
+
+// raise makes stale what a statement may have changed.
+func (k *Connector) raise(t *text, j *judged) {
+	v := k.version.Load()
+	switch {
+	case t.Sure.Schema:
+		k.raiseAll(true)
+	case j.Schema || j.All:
+		k.raiseAll(false)
+	default:
+		for _, c := range j.writes {
+			c.Add(1)
+		}
+	}
+	v.sequences.Add(1)
+}
+
+var catalogKey = []byte("catalog") // no key of a read begins like it
+
+// catalogClock is the clock of the loading of the catalog.
+type catalogClock struct{ k *Connector }
+
+func (c catalogClock) version() uint64 {
+	v := c.k.version.Load()
+	return v.schemaVersion() + v.suspectVersion()
+}
+
+// loadCatalog loads the catalog, together with others who need a newer snapshot
+// than old.
+func (c *conn) loadCatalog(ctx context.Context, old *snapshot) (*snapshot, error) {
+	k := c.k
+	how, f := k.memo.enterQuietly(ctx, catalogKey, catalogClock{k})
+	switch how {
+	case enteredAlone:
+		return &snapshot{reason: ErrClosed.Error(), begun: k.memo.now()}, nil
+	case enteredLed:
+		f.crew.lead(c)
+		go f.run(func(ctx context.Context) attempt { return k.tryCatalog(ctx, f, old) })
+	default:
+		f.crew.join(c)
+	}
+	defer c.mayLend()
+	defer f.crew.leave(c)
+	a, err := f.wait(ctx, how == enteredLed)
+	switch {
+	case err != nil:
+		return nil, err
+	case how != enteredLed && errors.Is(a.err, driver.ErrBadConn):
+		return nil, errLost
+	case a.err != nil:
+		return nil, a.err
+	}
+	return a.value.(*snapshot), nil
+}
+
+// tryCatalog makes one attempt at loading the catalog.
+func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) attempt {
+	// Another flight may have ended between the caller's look and this one.
+	if s := k.snapshot.Load(); s != nil && s != old && k.current(s, k.memo.now()) {
+		return attempt{value: s}
+	}
+	l, err := f.crew.acquire(ctx, k)
+	if err != nil {
+		return attempt{err: err}
+	}
+	v := k.version.Load()
+	s := &snapshot{schema: v.schemaVersion(), suspect: v.suspectVersion(), begun: k.memo.now()}
+	// A hook may have made the session that of whoever leads this: its owner, or
+	// who gets it next, has it reset for itself.
+	again := l.wasReset || f.crew.foreign
+	rows, err := k.readCatalog(ctx, l)
+	lost := err != nil && l.dead() && ctx.Err() == nil
+	if err != nil && (lost || unsent(err) || ctx.Err() != nil) {
+		f.crew.release(l)
+		return attempt{err: err, unsent: unsent(err), lost: lost}
+	}
+	l.needReset = again
+	f.crew.releaseToAny(l, k)
+	if err == nil {
+		s.Snapshot, err = catalog.Parse(rows)
+	}
+	if err != nil {
+		// Not a PostgreSQL, or one that shows nothing: known names only.
+		s.Snapshot, s.reason = nil, err.Error()
+	}
+	k.snapshot.Store(s)
+	return attempt{value: s}
+}
+
+func (k *Connector) readCatalog(ctx context.Context, l *link) ([]catalog.Row, error) {
+	var args []driver.NamedValue
+	if l.pg != nil && l.pg.Config().DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
+		// Leaves no prepared statement in the session.
+		args = []driver.NamedValue{{Ordinal: 1, Value: pgx.QueryExecModeExec}}
+	}
+	rows, err := l.query(ctx, catalog.Query, args, false)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []catalog.Row
+	dest := make([]driver.Value, max(len(rows.Columns()), 5))
+	for {
+		if err := rows.Next(dest); err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return out, err
+		}
+		var r catalog.Row
+		for i, to := range []*string{&r.Kind, &r.Name, &r.A, &r.B, &r.Text} {
+			switch v := dest[i].(type) {
+			case string:
+				*to = v
+			case []byte:
+				*to = string(v)
+			}
+		}
+		out = append(out, r)
+	}
+}
+
+func (c *conn) explain(ctx context.Context, query string) (Explanation, error) {
+	t := newText(query)
+	if !t.plain && t.Sure.Class == statement.Private {
+		// The catalog cannot change the verdict, but it knows the tables.
+		if s := c.k.snapshot.Load(); s == nil || !c.k.current(s, c.k.memo.now()) {
+			if _, err := c.loadCatalog(ctx, s); err != nil {
+				return Explanation{}, err
+			}
+		}
+	}
+	j, err := c.judge(ctx, t, c.k.memo.now())
+	if err != nil {
+		return Explanation{}, err
+	}
+	if s := c.k.snapshot.Load(); j.snap == nil && !t.plain && s != nil {
+		j = c.k.judgeUnder(t, s)
+	}
+	e := Explanation{Verdict: j.Class.String(), Reason: j.Reason, Tables: slices.Concat(j.Reads, j.Touches)}
+	slices.Sort(e.Tables)
+	e.Tables = slices.Compact(e.Tables)
+	return e, nil
+}
