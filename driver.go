@@ -235,7 +235,7 @@ func Invalidate(db *sql.DB, tables ...string) error {
 	}
 	s := k.snapshot.Load()
 	if len(tables) == 0 || s == nil || s.Snapshot == nil {
-		k.raiseAll(len(tables) == 0)
+		k.raiseAll(mayHideDDL)
 		return nil
 	}
 	t := &text{Analysis: &statement.Analysis{Sure: statement.Effect{Writes: true}, Tables: tables}}

@@ -2,6 +2,7 @@ package coalesce
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -94,7 +95,7 @@ func TestReadsThatAreTheSameHaveOneKey(t *testing.T) {
 
 type rewriter struct{}
 
-func (rewriter) RewriteQuery(_ any, _ *pgx.Conn, s string, a []any) (string, []any, error) {
+func (rewriter) RewriteQuery(_ context.Context, _ *pgx.Conn, s string, a []any) (string, []any, error) {
 	return s, a, nil
 }
 
@@ -109,7 +110,7 @@ func TestArgumentsThatCannotBeComparedAreSaidSo(t *testing.T) {
 	for _, arg := range []any{
 		map[string]int{"a": 1}, func() {}, make(chan int), private{1}, &private{1}, []private{{1}}, struct{ A int }{1},
 		loop, r, complex(1, 2), pgx.NamedArgs{"a": map[string]int{}}, []map[string]int{{"a": 1}},
-		sql.Out{}, &sql.NullString{}, (*shout)(nil),
+		rewriter{}, sql.Out{}, &sql.NullString{}, (*shout)(nil),
 	} {
 		k, _, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
 		var unkeyed *errUnkeyed

@@ -188,7 +188,7 @@ func (l *link) conceal() {
 		l.exposed = false
 		l.pg.PgConn().Frontend().Untrace()
 		l.dirty.all = l.dirty.all || l.txOpen()
-		l.k.raiseAll(true)
+		l.k.raiseAll(mayBeDDL)
 	}
 }
 
@@ -196,7 +196,7 @@ func (l *link) conceal() {
 type raiser struct{ k *Connector }
 
 func (r raiser) Write(p []byte) (int, error) {
-	r.k.raiseAll(false)
+	r.k.raiseAll(mayHideDDL)
 	return len(p), nil
 }
 
@@ -406,7 +406,7 @@ func (d *dirt) add(t *text, j *judged) {
 
 func (d *dirt) raise(k *Connector) {
 	if d.all {
-		k.raiseAll(true)
+		k.raiseAll(mayBeDDL)
 	}
 	for _, s := range d.statements {
 		k.raise(s.t, s.j)

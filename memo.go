@@ -58,6 +58,7 @@ type memo struct {
 type entry struct {
 	key      string
 	res      *result
+	clock    clock
 	version  uint64
 	resolved time.Duration // on the memo's clock
 	ttl      time.Duration
@@ -95,7 +96,12 @@ type flight struct {
 
 // clock tells the version of what a read depends on. It never goes back, and
 // is higher after every write that may change the answer.
-type clock interface{ version() uint64 }
+type clock interface {
+	version() uint64
+	// comparable reports whether versions of the other clock can be compared
+	// with those of this one: both depend on the same.
+	comparable(other clock) bool
+}
 
 // attempt is how one try of a read ended.
 type attempt struct {
@@ -160,7 +166,7 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 			e := el.Value.(*entry)
 			age := now - e.resolved
 			switch {
-			case e.version < version:
+			case e.version < version || !c.comparable(e.clock):
 				m.count.invalidated++
 				m.dropLocked(el)
 			case age >= e.ttl:
@@ -172,7 +178,7 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 			}
 		}
 	}
-	if f := m.joinLocked(key, version, ttl); f != nil {
+	if f := m.joinLocked(key, c, version, ttl); f != nil {
 		m.count.joined++
 		return enteredJoined, nil, f
 	}
@@ -195,7 +201,7 @@ func (m *memo) enterQuietly(ctx context.Context, key []byte, c clock) (entered, 
 	if m.closed {
 		return enteredAlone, nil
 	}
-	if f := m.joinLocked(key, version, 0); f != nil {
+	if f := m.joinLocked(key, c, version, 0); f != nil {
 		return enteredJoined, f
 	}
 	return enteredLed, m.startLocked(ctx, &flight{key: string(key), clock: c, version: version, quiet: true})
@@ -203,9 +209,9 @@ func (m *memo) enterQuietly(ctx context.Context, key []byte, c clock) (entered, 
 
 // joinLocked adds a caller to the flight under way, if there is one that no
 // write has overtaken.
-func (m *memo) joinLocked(key []byte, version uint64, ttl time.Duration) *flight {
+func (m *memo) joinLocked(key []byte, c clock, version uint64, ttl time.Duration) *flight {
 	f, ok := m.flights[string(key)]
-	if !ok || f.version < version {
+	if !ok || f.version < version || !c.comparable(f.clock) {
 		return nil
 	}
 	if f.done == nil {
@@ -458,7 +464,7 @@ func (m *memo) holdLocked(f *flight, res *result, now time.Duration) {
 		m.dropLocked(el)
 	}
 	e := &entry{
-		key: f.key, res: res, version: f.version, resolved: now, ttl: f.ttl,
+		key: f.key, res: res, clock: f.clock, version: f.version, resolved: now, ttl: f.ttl,
 		size: res.bytes + int64(len(f.key)) + entryBytes,
 	}
 	m.makeRoomLocked(e.size)

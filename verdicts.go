@@ -53,6 +53,13 @@ func (j *judged) version() uint64 {
 	return sum
 }
 
+// comparable implements clock. The same text may read other tables under
+// another snapshot, and sums of different counters say nothing.
+func (j *judged) comparable(other clock) bool {
+	o, ok := other.(*judged)
+	return ok && (j == o || slices.Equal(j.reads, o.reads))
+}
+
 // snapshot is what the catalog said when it was last loaded.
 type snapshot struct {
 	*catalog.Snapshot               // nil: it could not be read
@@ -149,9 +156,11 @@ func (k *Connector) raise(t *text, j *judged) {
 	v := k.version.Load()
 	switch {
 	case t.Sure.Schema:
-		k.raiseAll(true)
-	case j.Schema || j.All:
-		k.raiseAll(false)
+		k.raiseAll(mayBeDDL)
+	case j.Schema:
+		k.raiseAll(mayHideDDL)
+	case j.All:
+		k.raiseAll(rowsOnly)
 	default:
 		for _, c := range j.writes {
 			c.Add(1)
@@ -169,6 +178,8 @@ func (c catalogClock) version() uint64 {
 	v := c.k.version.Load()
 	return v.schemaVersion() + v.suspectVersion()
 }
+
+func (c catalogClock) comparable(clock) bool { return true }
 
 // loadCatalog loads the catalog, together with others who need a newer snapshot
 // than old.
@@ -209,11 +220,18 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 		return attempt{err: err}
 	}
 	v := k.version.Load()
+	returned := false
+	defer func() {
+		if !returned { // as in try
+			l.close()
+		}
+	}()
 	s := &snapshot{schema: v.schemaVersion(), suspect: v.suspectVersion(), begun: k.memo.now()}
 	// A hook may have made the session that of whoever leads this: its owner, or
 	// who gets it next, has it reset for itself.
 	again := l.wasReset || f.crew.foreign
 	rows, err := k.readCatalog(ctx, l)
+	returned = true
 	lost := err != nil && l.dead() && ctx.Err() == nil
 	if err != nil && (lost || unsent(err) || ctx.Err() != nil) {
 		f.crew.release(l)

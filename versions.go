@@ -72,13 +72,24 @@ func (k *Connector) leadsTo(database string) {
 	})
 }
 
-// raiseAll makes all that was read before stale; with schema, the catalog and
-// what was prepared too.
-func (k *Connector) raiseAll(schema bool) {
+// extent is what a write that may have touched everything may have changed.
+type extent uint8
+
+const (
+	rowsOnly   extent = iota
+	mayHideDDL        // rows, and the schema if code that it called does such things
+	mayBeDDL          // the schema
+)
+
+// raiseAll makes all that was read before stale.
+func (k *Connector) raiseAll(e extent) {
 	v := k.version.Load()
 	v.data.Add(1)
-	v.suspect.Add(1)
-	if schema {
+	v.sequences.Add(1)
+	switch e {
+	case mayHideDDL:
+		v.suspect.Add(1)
+	case mayBeDDL:
 		v.schema.Add(1)
 	}
 }
