@@ -158,20 +158,29 @@ func (w *crew) seek(ctx context.Context, k *Connector) (*link, error) {
 	return k.dial(ctx)
 }
 
-// lenderTime bounds how long a flight waits for its callers to turn up with a
-// connection. One that has just been lent out by the pool takes microseconds
-// to come to where it joins, longer on a busy machine, for ever if its caller
-// does nothing with it.
+// A connection that the pool has just lent out takes microseconds to come to
+// where it joins, much longer on a busy machine, and for ever if its caller
+// does nothing with it. lenderTime bounds the waiting, and those that did not
+// come in that time are not waited for again.
 const (
-	lenderTime = 50 * time.Millisecond
+	lenderTime = 250 * time.Millisecond
 	lenderPoll = 200 * time.Microsecond
 )
 
 // awaitLender waits while there are connections that may yet be lent to this
 // flight: dialling takes longer, and one stampede shall cost one connection.
 func (w *crew) awaitLender(ctx context.Context, k *Connector) {
-	for start := time.Now(); k.lendable.Load() > 0 && len(w.lent) == 0 && time.Since(start) < lenderTime && ctx.Err() == nil; {
-		time.Sleep(lenderPoll)
+	for start := time.Now(); ctx.Err() == nil && len(w.lent) == 0; time.Sleep(lenderPoll) {
+		n := k.lendable.Load()
+		idlers := min(k.idlers.Load(), n)
+		k.idlers.Store(idlers)
+		if n == idlers {
+			return
+		}
+		if time.Since(start) >= lenderTime {
+			k.idlers.Store(n)
+			return
+		}
 	}
 }
 

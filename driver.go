@@ -124,6 +124,7 @@ type Connector struct {
 	identified sync.Once    // done: version is the database's
 	conns      atomic.Int64 // server connections open
 	lendable   atomic.Int64 // virtual connections in use that may lend theirs
+	idlers     atomic.Int64 // how many of these were waited for in vain
 	// standardStrings is whether a session is known to begin with
 	// standard_conforming_strings on.
 	standardStrings atomic.Bool

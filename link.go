@@ -132,13 +132,22 @@ func (l *link) close() error {
 }
 
 // closeAndWait also waits until the server has stopped the query that was cut
-// off, if there was one.
+// off, if there was one. pgx asks it to once; a server that was asked before
+// the query had reached it does not stop, so it is asked again.
 func (l *link) closeAndWait() {
-	if !l.closed {
-		cleanup, _ := l.closeKeepingPlace()
-		await(cleanup)
-		l.k.places.giveBack()
+	if l.closed {
+		return
 	}
+	cleanup, _ := l.closeKeepingPlace()
+	for range closeTime / cancelAgain {
+		if cleanup == nil || awaitFor(cleanup, cancelAgain) {
+			break
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), cancelAgain)
+		l.pg.PgConn().CancelRequest(ctx)
+		cancel()
+	}
+	l.k.places.giveBack()
 }
 
 // closeKeepingPlace closes the connection. If it was closed already, because a
@@ -158,13 +167,21 @@ func (l *link) closeKeepingPlace() (cleanup <-chan struct{}, err error) {
 // closeTime bounds how long pgx's cancelling of a query is waited for.
 const closeTime = 15 * time.Second
 
+// cancelAgain is after how long a server is asked again to stop a query.
+const cancelAgain = time.Second
+
 func await(cleanup <-chan struct{}) {
-	if cleanup == nil {
-		return
+	if cleanup != nil {
+		awaitFor(cleanup, closeTime)
 	}
+}
+
+func awaitFor(cleanup <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-cleanup:
-	case <-time.After(closeTime):
+		return true
+	case <-time.After(d):
+		return false
 	}
 }
 
@@ -350,7 +367,28 @@ func (l *link) finish(t *text) {
 	// Several statements, or one that is not understood, may have committed.
 	unclear := t.Cause == statement.CauseSeveral || t.Cause == statement.CauseUnparsed || t.Cause == statement.CauseTooLong
 	if !l.txOpen() || l.dead() || unclear {
-		l.k.raise(t, j)
+		l.raise(func() { l.k.raise(t, j) })
+	}
+}
+
+// raise raises versions for a write that has finished. If the connection died
+// of it the server may still be at it, and commit after its caller has left:
+// until it has let go of the connection nothing is held, and the versions are
+// raised again then.
+func (l *link) raise(versions func()) {
+	v := l.k.version.Load()
+	unsettled := l.pg != nil && l.pg.IsClosed()
+	if unsettled {
+		v.unsettled.Add(1)
+	}
+	versions()
+	if unsettled {
+		cleanup := l.pg.PgConn().CleanupDone()
+		go func() { // ends with pgx's own, which is cancelling the statement
+			await(cleanup)
+			versions()
+			v.unsettled.Add(-1)
+		}()
 	}
 }
 
@@ -372,7 +410,10 @@ const forgetTime = 5 * time.Second
 
 func (l *link) commit() {
 	l.inTx = false
-	l.dirty.raise(l.k)
+	if d := l.dirty; d.all || len(d.statements) > 0 {
+		l.dirty = dirt{}
+		l.raise(func() { d.raise(l.k) })
+	}
 }
 
 func (l *link) rollback() { l.inTx, l.dirty = false, dirt{} }
@@ -411,7 +452,6 @@ func (d *dirt) raise(k *Connector) {
 	for _, s := range d.statements {
 		k.raise(s.t, s.j)
 	}
-	*d = dirt{}
 }
 
 // tap sees every statement that goes to the server.

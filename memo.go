@@ -101,6 +101,9 @@ type clock interface {
 	// comparable reports whether versions of the other clock can be compared
 	// with those of this one: both depend on the same.
 	comparable(other clock) bool
+	// settled reports whether no write is under way that nobody waits for, and
+	// that may still raise the version.
+	settled() bool
 }
 
 // attempt is how one try of a read ended.
@@ -311,7 +314,7 @@ func (f *flight) settle(a attempt) {
 		m.count.private[CauseTooBig] += uint64(released)
 	} else if a.failed() {
 		f.countLocked(&m.count.errors)
-	} else if f.ttl > 0 && f.callers > 0 && f.clock.version() == f.version {
+	} else if f.ttl > 0 && f.callers > 0 && f.clock.settled() && f.clock.version() == f.version {
 		m.holdLocked(f, a.res, now)
 	}
 	abandoned := a.stream != nil && !f.leaderIn

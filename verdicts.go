@@ -60,6 +60,9 @@ func (j *judged) comparable(other clock) bool {
 	return ok && (j == o || slices.Equal(j.reads, o.reads))
 }
 
+// settled implements clock.
+func (j *judged) settled() bool { return j.k.version.Load().unsettled.Load() == 0 }
+
 // snapshot is what the catalog said when it was last loaded.
 type snapshot struct {
 	*catalog.Snapshot               // nil: it could not be read
@@ -127,6 +130,9 @@ func (k *Connector) judgeUnder(t *text, s *snapshot) *judged {
 	for _, name := range j.Reads {
 		j.reads = append(j.reads, v.table(name))
 	}
+	if j.Opaque {
+		j.reads = append(j.reads, &v.any)
+	}
 	if j.Sequences {
 		j.reads = append(j.reads, &v.sequences)
 	}
@@ -167,6 +173,7 @@ func (k *Connector) raise(t *text, j *judged) {
 		}
 	}
 	v.sequences.Add(1)
+	v.any.Add(1)
 }
 
 var catalogKey = []byte("catalog") // no key of a read begins like it
@@ -180,6 +187,7 @@ func (c catalogClock) version() uint64 {
 }
 
 func (c catalogClock) comparable(clock) bool { return true }
+func (c catalogClock) settled() bool         { return true }
 
 // loadCatalog loads the catalog, together with others who need a newer snapshot
 // than old.

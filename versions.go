@@ -15,6 +15,10 @@ type version struct {
 	suspect atomic.Uint64 // calls of code that may hide DDL
 	// sequences rises with everything that may advance one.
 	sequences atomic.Uint64
+	any       atomic.Uint64 // writes, whatever they changed
+	// unsettled are the writes whose callers have left and which the server
+	// may still commit. Nothing is held meanwhile.
+	unsettled atomic.Int64
 	tables    sync.Map // name → *atomic.Uint64: writes to the tables of that name
 }
 
@@ -81,11 +85,10 @@ const (
 	mayBeDDL          // the schema
 )
 
-// raiseAll makes all that was read before stale.
+// raiseAll makes all that was read before stale, whatever it depends on.
 func (k *Connector) raiseAll(e extent) {
 	v := k.version.Load()
 	v.data.Add(1)
-	v.sequences.Add(1)
 	switch e {
 	case mayHideDDL:
 		v.suspect.Add(1)

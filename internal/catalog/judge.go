@@ -10,8 +10,7 @@ import (
 // immutable.
 type Verdict struct {
 	statement.Effect
-	// Reads are the tables that the answer depends on. Those of a Joinable
-	// text may be incomplete.
+	// Reads are the tables that the answer depends on.
 	Reads []string
 	// Touches are the tables that the text may change. All stands for
 	// everything; it is false where Writes is.
@@ -19,6 +18,9 @@ type Verdict struct {
 	All     bool
 	// Sequences: the answer depends on one.
 	Sequences bool
+	// Opaque: the answer depends on tables that nobody can name, those that a
+	// STABLE function or a policy reads.
+	Opaque bool
 	// Unknown names were not in the catalog: it may be out of date.
 	Unknown bool
 }
@@ -113,6 +115,7 @@ func (j *judge) volatility(v volatility, what, via string) {
 		j.v.Writes, j.v.Schema, j.v.Taints = true, true, true
 		j.limit(statement.Private, statement.CauseVolatile, what+"VOLATILE"+via)
 	case stable:
+		j.v.Opaque = true
 		j.limit(statement.Joinable, statement.CauseStable, what+"STABLE"+via)
 	}
 }
@@ -152,6 +155,7 @@ func (j *judge) relation(name string, rel *relation, via string) {
 		j.seen = make(map[string]bool)
 	}
 	j.seen[name] = true
+	j.v.Opaque = j.v.Opaque || rel.secured || rel.foreign
 	switch {
 	case rel.policy:
 		j.limit(statement.Private, statement.CauseVolatile, "reads "+name+", whose policies call a VOLATILE function"+via)
