@@ -352,6 +352,14 @@ func TestPingAsksTheServerOnEachCall(t *testing.T) {
 	if n := strings.Count(logOf(t, server), "-- ping"); n < 3 {
 		t.Errorf("the server saw %d pings, want 3", n)
 	}
+	c := pinned(t, db)
+	if err := c.PingContext(bg); err != nil {
+		t.Error(err)
+	}
+	server.Stop()
+	if err := c.PingContext(bg); err == nil {
+		t.Error("Ping on a connection that is lost succeeds")
+	}
 }
 
 func TestDeadIdleConnectionIsReplacedUnnoticed(t *testing.T) {
@@ -478,8 +486,10 @@ func TestBadStatementIsReportedByPrepare(t *testing.T) {
 	st.Close()
 	f.do("DROP TABLE nowhere")
 	// It was known to be good, and is no more.
-	if _, err := pinned(t, f.db).PrepareContext(bg, "SELECT count(*) FROM nowhere"); sqlState(err) != "42P01" {
-		t.Errorf("after DROP TABLE: got %v, want SQLSTATE 42P01", err)
+	for range 2 { // a connection that the server has to be asked on anyway, and a new one
+		if _, err := pinned(t, f.db).PrepareContext(bg, "SELECT count(*) FROM nowhere"); sqlState(err) != "42P01" {
+			t.Errorf("after DROP TABLE: got %v, want SQLSTATE 42P01", err)
+		}
 	}
 }
 
@@ -635,6 +645,11 @@ func TestCloseEndsFlightsAndLeavesNothing(t *testing.T) {
 				return db.QueryRow("SELECT n FROM closing WHERE n < $1", 100+i%3).Scan(&n)
 			})
 			f.sharing(callers)
+			atServer := 3
+			if places > 0 {
+				atServer = places
+			}
+			until(t, func() bool { return f.running("closing") == atServer }, says("all that may are at the server"))
 			closed := make(chan error, 1)
 			go func() { closed <- db.Close() }()
 			if err := receive(t, closed); err != nil {

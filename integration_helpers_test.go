@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -398,6 +399,13 @@ type valve struct {
 	dialled atomic.Int64
 	mu      sync.Mutex
 	opened  chan struct{} // nil: open; guarded by mu
+	lost    atomic.Bool   // what is behind it never arrives
+}
+
+// lose breaks the connection instead of letting through what has come.
+func (g *valve) lose() {
+	g.lost.Store(true)
+	g.open()
 }
 
 func (g *valve) shut() {
@@ -441,5 +449,8 @@ type valvedConn struct {
 func (c valvedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.valve.pass()
+	if c.valve.lost.Load() {
+		return 0, io.ErrUnexpectedEOF
+	}
 	return n, err
 }

@@ -212,14 +212,37 @@ func TestWriteWhoseAnswerIsLostCounts(t *testing.T) {
 	same(t, "before", get[int](t, f.db, "SELECT n FROM lost"), 2)
 	valve.shut()
 	defer valve.open()
-	ctx, cancel := context.WithCancel(bg)
 	done := make(chan error, 1)
-	go func() { _, err := c.ExecContext(ctx, "UPDATE lost SET n = $1", 3); done <- err }()
+	go func() { _, err := c.ExecContext(bg, "UPDATE lost SET n = $1", 3); done <- err }()
 	until(t, func() bool { return get[int](t, f.plain, "SELECT n FROM lost") == 3 }, says("the write is made"))
-	cancel()
-	valve.open()
-	receive(t, done)
-	same(t, "after", get[int](t, f.db, "SELECT n FROM lost"), 3)
+	valve.lose()
+	if err := receive(t, done); err == nil {
+		t.Error("the write succeeds though its answer is lost")
+	}
+	sameAnswer(t, "after", askFor[int](bg, f.db, "SELECT n FROM lost"), 3)
+}
+
+// A write whose rows are still being read has begun and is not done: the
+// server waits for its reader with most of them.
+func TestWriteCountsWhenItsRowsAreClosed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	const n = 5000
+	f.by(fmt.Sprintf("CREATE TABLE slowly AS SELECT 0 AS n FROM generate_series(1, %d)", n))
+	const read = "SELECT count(*) FROM slowly WHERE n = 1"
+	rows, err := f.db.Query("UPDATE slowly SET n = 1 RETURNING repeat('x', 10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		t.Fatal(rows.Err())
+	}
+	same(t, "while the rows are open", get[int](t, f.db, read), 0)
+	if err := rows.Close(); err != nil {
+		t.Error(err)
+	}
+	same(t, "after they are closed", get[int](t, f.db, read), n)
 }
 
 func TestNotFoundIsForgottenWithTheInsert(t *testing.T) {
