@@ -146,11 +146,11 @@ func (c *Config) cutFromKeywords(dsn string) (string, error) {
 			return "", err
 		}
 		if !ours {
-			fmt.Fprintf(&kept, "%s=%s ", name, after[:n])
+			fmt.Fprintf(&kept, " %s=%s", name, after[:n])
 		}
 		s = after[n:]
 	}
-	return strings.TrimRight(kept.String(), " "), nil
+	return strings.TrimPrefix(kept.String(), " "), nil
 }
 
 // keywordValue returns the value at the start of s, and the length of its

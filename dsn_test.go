@@ -102,7 +102,7 @@ func TestARegisteredConfigOpensUnparsed(t *testing.T) {
 // FuzzDSN checks that what is left of a DSN means to pgx what the whole did.
 func FuzzDSN(f *testing.F) {
 	for _, seed := range []string{
-		"postgres://u:p@h:5/d?sslmode=disable&coalesce_ttl=1s", "host=h user='a b' coalesce=off port=5", `host=a\ b password='\''`, "postgres://h/?coalesce", "a=b=c", "host= port=",
+		"postgres://u:p@h:5/d?sslmode=disable&coalesce_ttl=1s", "host=h user='a b' coalesce=off port=5", `host=a\ b password='\''`, `host=\ `, "postgres://h/?coalesce", "a=b=c", "host= port=",
 	} {
 		f.Add(seed)
 	}

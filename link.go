@@ -333,7 +333,7 @@ func (l *link) convert(args []driver.NamedValue) ([]driver.NamedValue, error) {
 // failure may come after the deed.
 func (l *link) begin(query string) *text {
 	t := l.k.texts.get(query)
-	if t.Taints && (t.Sure.Taints || l.k.known(t).Taints) {
+	if t.Sure.Taints || !t.plain && l.k.known(t).Taints {
 		l.tainted = true
 	}
 	return t
@@ -354,7 +354,7 @@ func (l *link) finish(t *text) {
 	if t.advances {
 		l.k.version.Load().sequences.Add(1)
 	}
-	if !t.Writes {
+	if t.plain && !t.Writes {
 		return
 	}
 	j := l.k.known(t)
@@ -500,7 +500,7 @@ func (t *tap) opened(a *text, rows driver.Rows, err error) {
 		return
 	}
 	t.rows, t.writer = rows, nil
-	if a.Writes || a.Tx != statement.TxNone {
+	if a.Tx != statement.TxNone || (!a.plain || a.Writes) && t.link.k.known(a).Writes {
 		t.writer = a
 	}
 }

@@ -21,7 +21,7 @@ type text struct {
 	*statement.Analysis
 	judged   atomic.Pointer[judged]
 	advances bool // it calls nextval
-	plain    bool // it has no name that the catalog could know
+	plain    bool // it has no name that the catalog could tell more of
 }
 
 func newText(query string) *text {
@@ -29,7 +29,7 @@ func newText(query string) *text {
 	return &text{
 		Analysis: a,
 		advances: slices.Contains(a.Functions, "nextval"),
-		plain:    len(a.Tables)+len(a.Functions)+len(a.Operators)+len(a.Types) == 0,
+		plain:    len(a.Tables)+len(a.Functions)+len(a.Operators)+len(a.Types) == 0 || query == catalog.Query,
 	}
 }
 
@@ -143,11 +143,16 @@ func (k *Connector) judgeUnder(t *text, s *snapshot) *judged {
 }
 
 // known returns the verdict on a statement that runs now, if there is a
-// snapshot that holds; else nothing is known of its names.
+// snapshot that holds. Else nothing is known of its names: what looks like a
+// read may be of a view that writes.
 func (k *Connector) known(t *text) *judged {
 	s := k.snapshot.Load()
 	if s == nil || !k.current(s, k.memo.now()) {
-		return &judged{Verdict: catalog.Verdict{Effect: t.Effect, All: true}, k: k}
+		e := t.Effect
+		if len(t.Tables) > 0 && t.Sure.Cause != statement.CauseNotRead {
+			e.Writes, e.Schema = true, true
+		}
+		return &judged{Verdict: catalog.Verdict{Effect: e, All: true}, k: k}
 	}
 	if j := t.judged.Load(); j != nil && j.snap == s {
 		return j
@@ -170,6 +175,12 @@ func (k *Connector) raise(t *text, j *judged) {
 	default:
 		for _, c := range j.writes {
 			c.Add(1)
+		}
+		for _, name := range j.Strangers {
+			// Somebody else's snapshot may know it, and reads depend on it.
+			if c, ok := v.tables.Load(name); ok {
+				c.(*atomic.Uint64).Add(1)
+			}
 		}
 	}
 	v.sequences.Add(1)

@@ -18,8 +18,9 @@ type Snapshot struct {
 	functions map[string]function
 	operators map[string]volatility
 	types     map[string]typ
-	casts     volatility // the worst function of a cast
-	overloads volatility // the worst user-defined operator with a built-in name
+	// hidden is the worst function that a text may call without naming it: by
+	// a cast, an operator with a built-in name, or the check of a domain.
+	hidden volatility
 }
 
 type volatility uint8
@@ -54,10 +55,19 @@ type function struct {
 // neither write nor change the session.
 var randomExtensions = map[string]bool{"pgcrypto": true, "uuid-ossp": true}
 
+// ofExtension is the volatility of an operator or a cast. A STABLE one of an
+// extension, such as pg_trgm's %, depends on settings, which are the session's.
+func ofExtension(v volatility, deptype string) volatility {
+	if v == stable && deptype == "e" {
+		return immutable
+	}
+	return v
+}
+
 type typ struct {
 	input volatility
-	// check is what the constraints of a domain do.
-	check *statement.Analysis
+	// checks are what the constraints of a domain do.
+	checks []*statement.Analysis
 }
 
 // relation is all relations of one name.
@@ -67,14 +77,16 @@ type relation struct {
 	calls    bool // a default, constraint or index calls a VOLATILE function
 	triggers bool
 	rules    bool
-	foreign  bool
+	typed    bool // has a column of a type of the user's
+	foreign  bool // or has a part that is
 	sequence bool
 	table    bool                // has rows of its own: a table or a materialized view
 	view     *statement.Analysis // nil: none of them is one
 
 	// touched with it: partitions, parents, and tables that a foreign key of
 	// theirs makes follow.
-	with []string
+	with    []string
+	parents []string
 }
 
 // Row is one row of Query.
@@ -97,6 +109,11 @@ func Parse(rows []Row) (*Snapshot, error) {
 	for name, v := range views {
 		rel := s.relation(name)
 		rel.view = statement.Analyze(v.text())
+	}
+	for _, rel := range s.relations {
+		if rel.foreign {
+			s.markForeign(rel)
+		}
 	}
 	return s, nil
 }
@@ -136,13 +153,19 @@ func (v *view) text() string {
 func (v *view) use(r *Row) {
 	switch r.A {
 	case "relation":
-		v.from = append(v.from, quote(r.Text))
+		schema := ""
+		if r.B == "c" {
+			schema = "pg_catalog."
+		}
+		v.from = append(v.from, schema+quote(r.Text))
 	case "function":
 		schema := "pg_catalog."
 		if r.B == "u" {
 			schema = "users."
 		}
 		v.calls = append(v.calls, schema+quote(r.Text))
+	case "type":
+		v.calls = append(v.calls, "NULL::users."+quote(strings.TrimPrefix(r.Text, "_"))+"::text || concat")
 	case "word":
 		v.words = append(v.words, r.Text)
 	}
@@ -165,7 +188,9 @@ func (s *Snapshot) add(r *Row, views map[string]*view) error {
 		views[name].use(r)
 	case "child":
 		s.relation(name).touch(r.A)
-		s.relation(strings.Clone(r.A)).touch(name)
+		child := s.relation(strings.Clone(r.A))
+		child.touch(name)
+		child.parents = append(child.parents, name)
 	case "cascade":
 		s.relation(name).touch(r.A)
 	case "function":
@@ -175,16 +200,10 @@ func (s *Snapshot) add(r *Row, views map[string]*view) error {
 		f.attribute = f.attribute || r.B == "a"
 		s.functions[name] = f
 	case "operator":
-		v := volatilityOf(r.A)
-		if v == stable && r.B == "e" {
-			// An extension's, such as pg_trgm's %: its settings decide, and
-			// those are the session's.
-			v = immutable
-		}
-		v = max(s.operators[name], v)
+		v := max(s.operators[name], ofExtension(volatilityOf(r.A), r.B))
 		s.operators[name] = v
 		if statement.BuiltinOperator(name) {
-			s.overloads = max(s.overloads, v)
+			s.hidden = max(s.hidden, v)
 		}
 	case "type":
 		t := s.types[name]
@@ -192,11 +211,17 @@ func (s *Snapshot) add(r *Row, views map[string]*view) error {
 			t.input = max(t.input, volatilityOf(r.B))
 		}
 		if r.Text != "" {
-			t.check = statement.Analyze("SELECT 1 WHERE " + strings.TrimPrefix(r.Text, "CHECK "))
+			check := statement.Analyze("SELECT 1 WHERE " + strings.TrimPrefix(r.Text, "CHECK "))
+			if check.Sure.Class == statement.Private {
+				s.hidden = volatile
+			}
+			t.checks = append(t.checks, check)
 		}
 		s.types[name] = t
 	case "cast":
-		s.casts = max(s.casts, volatilityOf(r.A))
+		s.hidden = max(s.hidden, ofExtension(volatilityOf(r.A), r.B))
+	case "domain":
+		s.hidden = max(s.hidden, volatilityOf(r.A))
 	default:
 		return fmt.Errorf("coalesce: the catalog has a row of the unknown kind %q", r.Kind)
 	}
@@ -210,6 +235,16 @@ func (s *Snapshot) relation(name string) *relation {
 		s.relations[name] = rel
 	}
 	return rel
+}
+
+// markForeign marks the tables that a foreign table is a part of.
+func (s *Snapshot) markForeign(rel *relation) {
+	for _, name := range rel.parents {
+		if parent := s.relation(name); !parent.foreign {
+			parent.foreign = true
+			s.markForeign(parent)
+		}
+	}
 }
 
 func (s *Snapshot) addRelation(rel *relation, r *Row) {
@@ -226,6 +261,7 @@ func (s *Snapshot) addRelation(rel *relation, r *Row) {
 	rel.calls = rel.calls || strings.Contains(r.B, "c")
 	rel.triggers = rel.triggers || strings.Contains(r.B, "t")
 	rel.rules = rel.rules || strings.Contains(r.B, "r")
+	rel.typed = rel.typed || strings.Contains(r.B, "y")
 }
 
 func (rel *relation) touch(name string) {

@@ -12,10 +12,12 @@ type Verdict struct {
 	statement.Effect
 	// Reads are the tables that the answer depends on.
 	Reads []string
-	// Touches are the tables that the text may change. All stands for
+	// Touches are the tables that the text may change, Strangers names in it
+	// that may be tables which the catalog did not know. All stands for
 	// everything; it is false where Writes is.
-	Touches []string
-	All     bool
+	Touches   []string
+	Strangers []string
+	All       bool
 	// Sequences: the answer depends on one.
 	Sequences bool
 	// Opaque: the answer depends on tables that nobody can name, those that a
@@ -32,11 +34,8 @@ const maxViews = 1000
 func (s *Snapshot) Judge(a *statement.Analysis) Verdict {
 	j := judge{s: s, v: Verdict{Effect: a.Sure}}
 	j.names(a, "")
-	if s.casts == volatile {
-		j.limit(statement.Private, statement.CauseVolatile, "the database has a cast whose function is VOLATILE")
-	}
-	if s.overloads == volatile {
-		j.limit(statement.Private, statement.CauseVolatile, "the database has an operator of a built-in name whose function is VOLATILE")
+	if j.typed {
+		j.volatility(s.hidden, "may use a cast, an operator or a domain whose function is ", "")
 	}
 	if j.v.Writes {
 		j.touches(a)
@@ -49,6 +48,9 @@ type judge struct {
 	s    *Snapshot
 	v    Verdict
 	seen map[string]bool // relations that were looked at
+	// typed: values of types of the user's may occur, to which hidden
+	// functions apply.
+	typed bool
 }
 
 // limit lowers the class; the first cause of the lowest class is kept.
@@ -96,6 +98,7 @@ func (j *judge) names(a *statement.Analysis, via string) {
 
 func (j *judge) function(name, via string) {
 	f, user := j.s.functions[name]
+	j.typed = j.typed || user
 	if !user && !statement.BuiltinFunction(name) {
 		j.unknown(statement.CauseUnknownFunction, "calls "+name+", which is not in the catalog"+via)
 		return
@@ -127,6 +130,7 @@ func (j *judge) unknown(cause, reason string) {
 }
 
 func (j *judge) typ(name, via string) {
+	j.typed = true
 	if _, ok := j.s.relations[name]; ok {
 		return // the row type of a table
 	}
@@ -136,13 +140,12 @@ func (j *judge) typ(name, via string) {
 		return
 	}
 	j.volatility(t.input, "has a value of the type "+name+", whose input function is ", via)
-	if t.check != nil {
-		inner := judge{s: j.s, v: Verdict{Effect: t.check.Sure}}
-		for _, f := range t.check.Functions {
-			inner.function(f, "")
+	for _, check := range t.checks {
+		for _, f := range check.Functions {
+			j.function(f, via)
 		}
-		if inner.v.Class != statement.Holdable {
-			j.limit(inner.v.Class, inner.v.Cause, "has a value of the type "+name+", whose check "+inner.v.Reason+via)
+		if check.Sure.Class < j.v.Class {
+			j.limit(check.Sure.Class, check.Sure.Cause, "has a value of the type "+name+", whose check "+check.Sure.Reason+via)
 		}
 	}
 }
@@ -156,6 +159,7 @@ func (j *judge) relation(name string, rel *relation, via string) {
 	}
 	j.seen[name] = true
 	j.v.Opaque = j.v.Opaque || rel.secured || rel.foreign
+	j.typed = j.typed || rel.typed
 	switch {
 	case rel.policy:
 		j.limit(statement.Private, statement.CauseVolatile, "reads "+name+", whose policies call a VOLATILE function"+via)
@@ -200,6 +204,8 @@ func (j *judge) touches(a *statement.Analysis) {
 	for _, name := range a.Tables {
 		if _, ok := j.s.relations[name]; ok {
 			todo = append(todo, name)
+		} else {
+			j.v.Strangers = append(j.v.Strangers, name)
 		}
 	}
 	seen := make(map[string]bool)

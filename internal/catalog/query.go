@@ -23,26 +23,36 @@ const Query = `WITH ns AS MATERIALIZED (
 	LEFT JOIN pg_catalog.pg_proc t ON t.oid = a.aggtransfn
 	LEFT JOIN pg_catalog.pg_proc f ON f.oid = a.aggfinalfn
 	WHERE p.pronamespace IN (SELECT oid FROM ns)
-), calls AS MATERIALIZED (
-	SELECT coalesce(ad.adrelid, co.conrelid, po.polrelid, ix.indrelid) AS relid, po.oid IS NOT NULL AS policy
+), called AS MATERIALIZED (
+	SELECT d.classid, d.objid, fn.volatile
 	FROM fn
 	JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid = fn.oid
+	WHERE fn.volatile = 'v'
+	UNION ALL
+	SELECT d.classid, d.objid, fn.volatile
+	FROM fn
+	JOIN pg_catalog.pg_operator o ON o.oprcode = fn.oid
+	JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_operator'::pg_catalog.regclass AND d.refobjid = o.oid
+	WHERE fn.volatile = 'v'
+), calls AS MATERIALIZED (
+	SELECT coalesce(ad.adrelid, co.conrelid, po.polrelid, ix.indrelid) AS relid, po.oid IS NOT NULL AS policy
+	FROM called d
 	LEFT JOIN pg_catalog.pg_attrdef ad ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND ad.oid = d.objid
 	LEFT JOIN pg_catalog.pg_constraint co ON d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND co.oid = d.objid
 	LEFT JOIN pg_catalog.pg_policy po ON d.classid = 'pg_catalog.pg_policy'::pg_catalog.regclass AND po.oid = d.objid
 	LEFT JOIN pg_catalog.pg_index ix ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND ix.indexrelid = d.objid
-	WHERE fn.volatile = 'v'
 ), flag AS (
 	SELECT relid, CASE WHEN policy THEN 'p' ELSE 'c' END AS flag FROM calls
 	UNION SELECT tgrelid, 't' FROM pg_catalog.pg_trigger WHERE NOT tgisinternal
 	UNION SELECT ev_class, 'r' FROM pg_catalog.pg_rewrite WHERE ev_type <> '1'
+	UNION SELECT attrelid, 'y' FROM pg_catalog.pg_attribute WHERE atttypid >= 16384 -- the first that is not built in
 ), tree AS MATERIALIZED (
 	SELECT c.relname, w.ev_action::text AS tree
 	FROM pg_catalog.pg_rewrite w JOIN pg_catalog.pg_class c ON c.oid = w.ev_class
 	WHERE w.ev_type = '1' AND c.relkind = 'v' AND c.relnamespace IN (SELECT oid FROM ns)
 ), node AS MATERIALIZED (
 	SELECT DISTINCT tree.relname, m[1] AS field, m[2]::pg_catalog.oid AS id
-	FROM tree, pg_catalog.regexp_matches(tree.tree, ':(funcid|aggfnoid|winfnoid|opno|relid) ([0-9]+)', 'g') AS m
+	FROM tree, pg_catalog.regexp_matches(tree.tree, ':(funcid|aggfnoid|winfnoid|opno|relid|resulttype|consttype|vartype|funcresulttype|opresulttype|row_typeid) ([0-9]+)', 'g') AS m
 ), flags AS MATERIALIZED (
 	SELECT relid, pg_catalog.string_agg(flag, '') AS flags FROM flag GROUP BY relid
 )
@@ -50,13 +60,18 @@ SELECT 'relation', c.relname::text, c.relkind::text, pg_catalog.concat(flags.fla
 FROM pg_catalog.pg_class c LEFT JOIN flags ON flags.relid = c.oid
 WHERE c.relnamespace IN (SELECT oid FROM ns) AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
 UNION ALL
-SELECT 'uses', node.relname::text, 'relation', NULL, c.relname::text
+SELECT 'uses', node.relname::text, 'relation', CASE WHEN c.relnamespace NOT IN (SELECT oid FROM ns) THEN 'c' END, c.relname::text
 FROM node JOIN pg_catalog.pg_class c ON node.field = 'relid' AND c.oid = node.id
 UNION ALL
 SELECT 'uses', node.relname::text, 'function', CASE WHEN p.pronamespace IN (SELECT oid FROM ns) THEN 'u' END, p.proname::text
 FROM node
 LEFT JOIN pg_catalog.pg_operator o ON node.field = 'opno' AND o.oid = node.id
-JOIN pg_catalog.pg_proc p ON p.oid = CASE node.field WHEN 'opno' THEN o.oprcode::pg_catalog.oid WHEN 'relid' THEN 0 ELSE node.id END
+JOIN pg_catalog.pg_proc p ON p.oid = CASE
+	WHEN node.field = 'opno' THEN o.oprcode::pg_catalog.oid
+	WHEN node.field IN ('funcid', 'aggfnoid', 'winfnoid') THEN node.id END
+UNION ALL
+SELECT DISTINCT 'uses', node.relname::text, 'type', NULL, t.typname::text
+FROM node JOIN pg_catalog.pg_type t ON node.field LIKE '%type%' AND node.id >= 16384 AND t.oid = node.id
 UNION ALL
 SELECT 'uses', tree.relname::text, 'word', NULL, word.word
 FROM tree JOIN (VALUES
@@ -96,6 +111,11 @@ LEFT JOIN pg_catalog.pg_class c ON c.oid = t.typrelid
 LEFT JOIN pg_catalog.pg_constraint k ON k.contypid = t.oid AND k.contype = 'c'
 WHERE t.typnamespace IN (SELECT oid FROM ns) AND t.typelem = 0 AND coalesce(c.relkind, 'c') = 'c'
 UNION ALL
-SELECT 'cast', '', fn.volatile, NULL, NULL
+SELECT 'cast', '', fn.volatile, d.deptype::text, NULL
 FROM pg_catalog.pg_cast c
-JOIN fn ON fn.oid = c.castfunc`
+JOIN fn ON fn.oid = c.castfunc
+LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_cast'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e'
+UNION ALL
+SELECT 'domain', '', called.volatile, NULL, NULL
+FROM called JOIN pg_catalog.pg_constraint k ON called.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND k.oid = called.objid
+WHERE k.contypid <> 0`

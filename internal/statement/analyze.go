@@ -53,6 +53,12 @@ const (
 	parenClauses        // an XML or JSON function of the grammar, with clauses of its own
 )
 
+// level is where a parenthesis stands in a FROM clause.
+type level struct {
+	from bool // a FROM clause is under way in it: behind a comma stands a relation
+	item bool // it was opened where a relation could stand, for a join perhaps
+}
+
 // cteState is the place in a WITH clause.
 type cteState uint8
 
@@ -107,9 +113,11 @@ type scanner struct {
 	endBeforeNot      bool // end as it was before the NOT that is the last token
 	closed            paren
 
-	stack []paren
-	open  paren // what the next parenthesis is
-	cte   cteState
+	stack  []paren
+	open   paren // what the next parenthesis is
+	level  level // of the innermost open parenthesis
+	levels []level
+	cte    cteState
 
 	// The chain of names with dots between them that tok belongs to.
 	qualifier qualifier
@@ -119,8 +127,9 @@ type scanner struct {
 	expectType bool
 
 	// The statement.
-	first       bool // no word of it was seen yet
-	headWord    bool // tok is its first word
+	first       bool    // no word of it was seen yet
+	verb        keyword // its first word
+	headWord    bool    // tok is its first word
 	role        role
 	createIndex bool
 	stores      bool // CREATE of what keeps its query or body for later
@@ -152,6 +161,7 @@ type scanner struct {
 	names                               nameBuffer
 	tables, functions, operators, types nameSet
 	relations, qualified, ctes          nameSet
+	elsewhere                           nameSet // relations named with a schema: no CTEs
 	// fromChain: the chain that tok belongs to stands where only the name of
 	// a relation, a function or a query can.
 	fromChain bool
@@ -177,9 +187,9 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 func (s *scanner) start(sql string) {
 	keep := scanner{
-		norm: s.norm, stack: s.stack[:0], names: s.names,
+		norm: s.norm, stack: s.stack[:0], levels: s.levels[:0], names: s.names,
 		tables: s.tables, functions: s.functions, operators: s.operators, types: s.types,
-		relations: s.relations, qualified: s.qualified, ctes: s.ctes,
+		relations: s.relations, qualified: s.qualified, ctes: s.ctes, elsewhere: s.elsewhere,
 	}
 	*s = keep
 	s.norm.reset()
@@ -191,6 +201,7 @@ func (s *scanner) start(sql string) {
 	s.relations.reset()
 	s.qualified.reset()
 	s.ctes.reset()
+	s.elsewhere.reset()
 	s.dict, s.ops = dict(), operators()
 	s.lex = lexer{sql: sql, dict: s.dict, norm: &s.norm}
 	s.class, s.sure.class, s.first, s.empty = Holdable, Holdable, true, true
@@ -248,6 +259,8 @@ func (s *scanner) step() (problem string) {
 		}
 		s.closed = s.stack[len(s.stack)-1]
 		s.stack = s.stack[:len(s.stack)-1]
+		s.level = s.levels[len(s.levels)-1]
+		s.levels = s.levels[:len(s.levels)-1]
 		end = s.closed != parenOn && s.closed != parenOperator
 		switch s.closed {
 		case parenCTE:
@@ -320,6 +333,8 @@ func (s *scanner) push(open paren, cte cteState) {
 		open = parenCTE
 	}
 	s.stack = append(s.stack, open)
+	s.levels = append(s.levels, s.level)
+	s.level = level{item: s.namesRelation()}
 }
 
 func (s *scanner) top() paren {
@@ -424,6 +439,7 @@ func (s *scanner) beginStatement() {
 	}
 	s.after(tokSemicolon, kwNone, false, cteNone)
 	s.first = true
+	s.level, s.verb = level{}, kwNone
 	s.role, s.createIndex, s.stores, s.queries, s.alters = roleRead, false, false, false, false
 	s.danger, s.merge, s.into, s.temp, s.unknown, s.sureUnknown = false, false, false, false, false, false
 }
@@ -444,6 +460,7 @@ func (s *scanner) analysis() *Analysis {
 		a.Sure.Writes, a.Sure.Schema = true, true
 	}
 	s.relations.drop(&s.names, &s.ctes)
+	s.relations.names = append(s.relations.names, s.elsewhere.names...)
 	n := len(s.relations.names) + len(s.qualified.names) + len(s.tables.names) + len(s.functions.names) + len(s.operators.names) + len(s.types.names)
 	if n > 0 {
 		text, all := string(s.names.buf), make([]string, 0, n)

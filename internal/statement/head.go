@@ -8,6 +8,7 @@ func (s *scanner) head() {
 	if s.tok.kind == tokWord {
 		kw = s.dict.words[s.tok.word].keyword
 	}
+	s.verb = kw
 	switch kw {
 	case kwSelect, kwWith, kwValues, kwTable:
 		s.role = roleRead

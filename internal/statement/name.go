@@ -65,7 +65,21 @@ func (s *scanner) name() {
 // exceptions: a column that is called update makes its text private.
 func (s *scanner) keyword(kw keyword) {
 	switch kw {
+	case kwFrom:
+		// Not that of EXTRACT, SUBSTRING or TRIM, nor IS DISTINCT FROM.
+		top := s.top()
+		if s.prevWord != kwDistinct && s.verb != kwCopy && (len(s.stack) == 0 || top == parenQuery || top == parenCTE) {
+			s.level.from = s.prev != tokDot || s.level.from
+		}
+	case kwWhere, kwGroup, kwHaving, kwWindow, kwUnion, kwExcept, kwIntersect, kwOrder, kwLimit, kwOffset:
+		s.level.from = s.level.from && s.prev == tokDot
+	case kwCascade:
+		if s.verb == kwTruncate {
+			// It follows every foreign key, whatever its action.
+			s.callsAnything(true)
+		}
 	case kwSelect:
+		s.level.from = false
 		s.queries = s.queries || s.role == roleDDL && !s.stores
 		if s.prev == tokOpen && s.top() == parenPlain {
 			s.stack[len(s.stack)-1] = parenQuery
@@ -86,7 +100,10 @@ func (s *scanner) keyword(kw keyword) {
 		}
 		s.into = true
 		s.limit(rankWrite, Private, CauseWrite, "makes a table (SELECT INTO)")
+	case kwFetch:
+		s.level.from = s.level.from && s.prev == tokDot
 	case kwFor:
+		s.level.from = s.level.from && s.prev == tokDot
 		switch s.nextKeyword() {
 		case kwUpdate:
 			s.limit(rankLock, Private, CauseLock, "locks rows (FOR UPDATE)")
@@ -203,22 +220,18 @@ func (s *scanner) namesObject() bool {
 	return false
 }
 
-// namesRelation reports whether a chain of names that starts with tok names a
-// relation, if no parenthesis follows it.
+// namesRelation reports whether a relation, a function or a query stands where
+// tok does, at the start of a chain of names or with a parenthesis.
 func (s *scanner) namesRelation() bool {
-	word, before := s.prevWord, s.earlier
-	if word == kwOnly {
-		word, before = before, kwNone
-	}
-	switch word {
+	switch s.prevWord {
 	case kwJoin:
 		return true
-	case kwFrom:
-		// Not the FROM of IS DISTINCT FROM, EXTRACT, SUBSTRING or TRIM.
-		top := s.top()
-		return before != kwDistinct && (len(s.stack) == 0 || top == parenQuery || top == parenCTE)
+	case kwFrom, kwOnly, kwLateral:
+		return s.level.from || s.level.item
+	case kwTable:
+		return s.role == roleRead
 	}
-	return false
+	return s.prev == tokComma && s.level.from || s.prev == tokOpen && s.level.item
 }
 
 // inColumnType reports whether tok starts the type in a column definition.
@@ -472,7 +485,11 @@ func (s *scanner) relation(t token, w *word) {
 	}
 	s.add(&s.tables, t)
 	if s.fromChain && s.next.kind != tokOpen {
-		s.add(&s.relations, t)
+		if s.prev == tokDot {
+			s.add(&s.elsewhere, t)
+		} else {
+			s.add(&s.relations, t)
+		}
 	}
 }
 

@@ -153,8 +153,8 @@ type Analysis struct {
 // BuiltinFunction reports whether PostgreSQL has a function of this name.
 func BuiltinFunction(name string) bool {
 	d := dict()
-	w := d.lookup(hash(name), name, false)
-	return w != 0 && d.words[w].function != vNone
+	w := &d.words[d.lookup(hash(name), name, false)]
+	return w.function != vNone || w.keyword.isFunction()
 }
 
 // BuiltinOperator reports whether PostgreSQL has an operator of this name.

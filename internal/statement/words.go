@@ -187,6 +187,16 @@ const (
 	kwValues
 	kwVersion
 	kwView
+	kwWhere
+	kwHaving
+	kwLimit
+	kwOffset
+	kwUnion
+	kwExcept
+	kwIntersect
+	kwWindow
+	kwCascade
+	kwLateral
 	kwWith
 	kwWork
 	kwXMLExists
@@ -225,8 +235,20 @@ var keywords = map[string]keyword{
 	"temporary": kwTemporary, "ties": kwTies, "time": kwTime, "to": kwTo, "transaction": kwTransaction,
 	"treat": kwTreat, "true": kwTrue, "truncate": kwTruncate, "unbounded": kwUnbounded, "unlisten": kwUnlisten, "update": kwUpdate,
 	"user": kwUser, "using": kwUsing, "vacuum": kwVacuum, "value": kwValue, "values": kwValues, "version": kwVersion,
+	"where": kwWhere, "having": kwHaving, "limit": kwLimit, "offset": kwOffset, "union": kwUnion, "except": kwExcept,
+	"intersect": kwIntersect, "window": kwWindow, "cascade": kwCascade, "lateral": kwLateral,
 	"view": kwView, "with": kwWith, "work": kwWork, "xmlexists": kwXMLExists, "xmlparse": kwXMLParse,
 	"xmlroot": kwXMLRoot, "xmlserialize": kwXMLSerialize, "xmltable": kwXMLTable, "zone": kwZone,
+}
+
+// isFunction reports whether k is a function without parentheses.
+func (k keyword) isFunction() bool {
+	switch k {
+	case kwCurrentDate, kwCurrentTime, kwCurrentTimestamp, kwLocaltime, kwLocaltimestamp,
+		kwCurrentCatalog, kwCurrentRole, kwCurrentSchema, kwCurrentUser, kwSessionUser, kwSystemUser, kwUser:
+		return true
+	}
+	return false
 }
 
 // word is what is known of a name or keyword. The zero word is an unknown name.
