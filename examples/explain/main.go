@@ -1,0 +1,103 @@
+// Explain tells what the driver would do with each statement it is given, so
+// that a team can look at its own queries before it switches. Nothing is run:
+//
+//	go run ./examples/explain -dsn postgres://… < queries.sql
+//
+// Statements are read from standard input, each ended by a semicolon at the
+// end of a line. Without a DSN, COALESCE_TEST_DSN, DATABASE_URL or a
+// PostgreSQL started for this serves as the server; its catalog decides what
+// the text cannot.
+package main
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/coalesce-pgx/coalesce"
+	"github.com/coalesce-pgx/coalesce/internal/pgtest"
+)
+
+func main() {
+	dsn := flag.String("dsn", "", "the server whose catalog is asked")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *dsn, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "explain:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, dsn string, in io.Reader, out io.Writer) error {
+	if dsn == "" {
+		server, err := pgtest.Start(ctx, pgtest.Options{})
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		dsn = server.DSN()
+	}
+	db, err := sql.Open("coalesce-pgx", dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	defer table.Flush()
+	fmt.Fprintln(table, "VERDICT\tTABLES\tREASON\tSTATEMENT")
+	return statements(in, func(query string) error {
+		e, err := coalesce.Explain(ctx, db, query)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", e.Verdict, strings.Join(e.Tables, ","), e.Reason, brief(query))
+		return nil
+	})
+}
+
+// statements calls do with each statement of in.
+func statements(in io.Reader, do func(string) error) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	var query strings.Builder
+	flush := func() error {
+		q := strings.TrimSpace(query.String())
+		query.Reset()
+		if q == "" {
+			return nil
+		}
+		return do(q)
+	}
+	for lines.Scan() {
+		fmt.Fprintln(&query, lines.Text())
+		if strings.HasSuffix(strings.TrimSpace(lines.Text()), ";") {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	return flush()
+}
+
+const briefLength = 60
+
+// brief is the start of a statement, on one line.
+func brief(query string) string {
+	line := []rune(strings.Join(strings.Fields(query), " "))
+	if len(line) > briefLength {
+		return string(line[:briefLength-1]) + "…"
+	}
+	return string(line)
+}
