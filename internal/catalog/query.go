@@ -84,13 +84,14 @@ SELECT 'child', p.relname::text, c.relname::text, NULL, NULL
 FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class p ON p.oid = i.inhparent
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-WHERE p.relkind IN ('r', 'p', 'f')
+WHERE p.relkind IN ('r', 'p', 'f') AND p.relnamespace IN (SELECT oid FROM ns) AND c.relnamespace IN (SELECT oid FROM ns)
 UNION ALL
 SELECT 'cascade', p.relname::text, c.relname::text, NULL, NULL
 FROM pg_catalog.pg_constraint k
 JOIN pg_catalog.pg_class p ON p.oid = k.confrelid
 JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
-WHERE k.contype = 'f' AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
+WHERE k.contype = 'f' AND p.relnamespace IN (SELECT oid FROM ns) AND c.relnamespace IN (SELECT oid FROM ns)
+AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
 UNION ALL
 SELECT 'function', fn.proname::text, fn.volatile, CASE WHEN p.pronargs - p.pronargdefaults <= 1 AND t.typtype IN ('c', 'd', 'p') THEN 'a' END, e.extname::text
 FROM fn JOIN pg_catalog.pg_proc p ON p.oid = fn.oid

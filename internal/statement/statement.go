@@ -154,7 +154,8 @@ type Analysis struct {
 func BuiltinFunction(name string) bool {
 	d := dict()
 	w := &d.words[d.lookup(hash(name), name, false)]
-	return w.function != vNone || w.keyword.isFunction()
+	// A type's name is a cast where it is used as a function.
+	return w.function != vNone || w.typ != vNone || w.keyword.isFunction()
 }
 
 // BuiltinOperator reports whether PostgreSQL has an operator of this name.
