@@ -91,7 +91,11 @@ func (j *judge) names(a *statement.Analysis, via string) {
 	}
 	for _, name := range a.Relations {
 		if _, ok := j.s.relations[name]; !ok {
+			// A view that writes, perhaps; that it changes the session as well
+			// is too odd to give the connection up for.
+			taints := j.v.Taints
 			j.unknown(statement.CauseUnknownRelation, "reads "+name+", which is not in the catalog"+via)
+			j.v.Taints = taints
 		}
 	}
 }
