@@ -119,6 +119,8 @@ type Connector struct {
 	texts    *texts
 	prepared *preparedTexts
 
+	closing    chan struct{} // closed by Close, which waits for flights
+	closeOnce  sync.Once
 	snapshot   atomic.Pointer[snapshot] // nil until the catalog was needed
 	version    atomic.Pointer[reckoning]
 	identified sync.Once    // done: version is the database's
@@ -141,6 +143,7 @@ type Connector struct {
 func NewConnector(inner driver.Connector, cfg Config) *Connector {
 	k := &Connector{
 		inner:    inner,
+		closing:  make(chan struct{}),
 		ttl:      max(or(cfg.TTL, DefaultTTL), 0),
 		off:      cfg.Off || cfg.MaxBytes < 0 || cfg.MaxResultBytes < 0,
 		texts:    newTexts(),
@@ -177,6 +180,7 @@ func (k *Connector) Driver() driver.Driver { return &Driver{k} }
 // Close ends the flights under way, whose callers get [ErrClosed], and drops
 // what is held. It returns when no goroutine of the connector is left.
 func (k *Connector) Close() error {
+	k.closeOnce.Do(func() { close(k.closing) })
 	k.memo.close()
 	if l := k.places.takeSpare(); l != nil {
 		l.close()

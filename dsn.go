@@ -81,45 +81,51 @@ func parseDSN(dsn string) (rest string, cfg Config, err error) {
 	return rest, cfg, err
 }
 
-// The text of a malformed DSN may show any part of its password, so these
-// say what to do and quote nothing.
-var (
-	errURL      = errors.New("coalesce: malformed DSN: not a valid URL; in the user and the password, characters such as % # / ? : @ must be percent-encoded")
-	errKeywords = errors.New(`coalesce: malformed DSN: not a URL (postgres://…), not keywords and values (host=… user=…), where values with blanks are put between ' ' and a ' or \ in them after a \`)
-)
+// errKeywords says what to do and quotes nothing: any part of a malformed DSN
+// may be of its password.
+var errKeywords = errors.New(`coalesce: malformed DSN: not a URL (postgres://…), not keywords and values (host=… user=…), where values with blanks are put between ' ' and a ' or \ in them after a \`)
 
+// cutFromURL takes the options out of a URL as text. What the rest means, and
+// whether it is one, pgx decides: it takes more than net/url does, passwords
+// with a question mark in them for example.
 func (c *Config) cutFromURL(dsn string) (string, error) {
-	if _, err := url.Parse(dsn); err != nil {
-		return "", errURL
-	}
-	base, query, found := strings.Cut(dsn, "?")
-	if !found {
+	var kept strings.Builder
+	base := strings.IndexByte(dsn, '?')
+	if base < 0 {
 		return dsn, nil
 	}
-	query, fragment, hasFragment := strings.Cut(query, "#")
-	var kept []string
-	for _, pair := range strings.Split(query, "&") {
-		rawName, rawValue, _ := strings.Cut(pair, "=")
+	kept.WriteString(dsn[:base])
+	sep := byte('?')
+	for rest := dsn[base+1:]; ; {
+		end := strings.IndexAny(rest, "?&#")
+		if end < 0 {
+			end = len(rest)
+		}
+		rawName, rawValue, _ := strings.Cut(rest[:end], "=")
 		name, err1 := url.QueryUnescape(rawName)
 		value, err2 := url.QueryUnescape(rawValue)
-		if err1 != nil || err2 != nil {
-			return "", errURL
-		}
-		ours, err := c.setOption(name, value)
-		if err != nil {
-			return "", err
+		ours := false
+		if err1 == nil {
+			if err2 != nil {
+				value = rawValue
+			}
+			var err error
+			if ours, err = c.setOption(name, value); err != nil {
+				return "", err
+			}
 		}
 		if !ours {
-			kept = append(kept, pair)
+			kept.WriteByte(sep)
+			kept.WriteString(rest[:end])
 		}
+		if end == len(rest) {
+			return kept.String(), nil
+		}
+		if !ours || rest[end] == '#' {
+			sep = rest[end]
+		}
+		rest = rest[end+1:]
 	}
-	if len(kept) > 0 {
-		base += "?" + strings.Join(kept, "&")
-	}
-	if hasFragment {
-		base += "#" + fragment
-	}
-	return base, nil
 }
 
 const blanks = " \t\n\r\v\f"
@@ -196,8 +202,12 @@ func parsePgx(rest string) (*pgx.ConnConfig, error) {
 	if i := strings.LastIndex(msg, "`: "); i >= 0 {
 		msg = msg[i+len("`: "):]
 	}
-	return nil, fmt.Errorf("coalesce: malformed DSN: %s", redact(msg, rest))
+	// A password that is not escaped may have been taken for a port, say.
+	msg = quotations.ReplaceAllString(msg, "…")
+	return nil, fmt.Errorf("coalesce: malformed DSN: %s (in a URL, characters such as / ? # @ of a password must be percent-encoded)", redact(msg, rest))
 }
+
+var quotations = regexp.MustCompile("\"[^\"]*\"|`[^`]*`| \\([^()]*\\)")
 
 // redact removes the password of a DSN from a message.
 func redact(msg, dsn string) string {

@@ -78,9 +78,41 @@ func TestNoErrorOfAMalformedDSNShowsThePassword(t *testing.T) {
 		db, err := sql.Open("coalesce-pgx", dsn)
 		if err == nil {
 			db.Close()
-			t.Errorf("%s: opened", dsn)
+			if _, err := pgx.ParseConfig(dsn); err != nil {
+				t.Errorf("%s: opened, but pgx says %v", dsn, err)
+			}
 		} else if strings.Contains(err.Error(), "cret") || !strings.HasPrefix(err.Error(), "coalesce: ") {
 			t.Errorf("%s: error is %q", dsn, err)
+		}
+	}
+}
+
+func TestWhatPgxOpensIsOpened(t *testing.T) {
+	for _, dsn := range []string{
+		"postgres://u@%2Fvar%2Frun%2Fpostgresql/d", "postgres://u:pa#ss@h/d", "postgres://u:pa?ss@h/d?sslmode=disable",
+		"postgres://u:p[a]ss@h/d", "postgres://u:p^a<s>|\"@h/d", "postgres://a:1,b:2/d?target_session_attrs=any", "postgres://", "",
+	} {
+		if _, err := pgx.ParseConfig(dsn); err != nil {
+			continue // not with this version of pgx
+		}
+		options := "?coalesce_ttl=1m"
+		if strings.Contains(dsn, "?") {
+			options = "&coalesce_ttl=1m"
+		}
+		for _, dsn := range []string{dsn, dsn + options} {
+			if dsn == options {
+				continue
+			}
+			rest, cfg, err := parseDSN(dsn)
+			if err != nil || strings.Contains(rest, "coalesce") || strings.HasSuffix(dsn, options) && cfg.TTL != time.Minute {
+				t.Errorf("parseDSN(%q) = %q, %+v, %v", dsn, rest, cfg, err)
+			}
+			db, err := sql.Open("coalesce-pgx", dsn)
+			if err != nil {
+				t.Errorf("%s: %v; pgx opens it", dsn, err)
+				continue
+			}
+			db.Close()
 		}
 	}
 }

@@ -143,6 +143,12 @@ func (l *link) closeAndWait() {
 		if cleanup == nil || awaitFor(cleanup, cancelAgain) {
 			break
 		}
+		select {
+		case <-l.k.closing: // which waits for this
+			l.k.places.giveBack()
+			return
+		default:
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), cancelAgain)
 		l.pg.PgConn().CancelRequest(ctx)
 		cancel()
