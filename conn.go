@@ -131,6 +131,18 @@ func (c *conn) dropUnless(done *bool) {
 	}
 }
 
+// onLink does something on the server connection of c.
+func onLink[T any](ctx context.Context, c *conn, do func(*link) (T, error)) (res T, err error) {
+	done := false
+	defer c.dropUnless(&done)
+	l, err := c.own(ctx)
+	if err == nil {
+		res, err = do(l)
+	}
+	done = true
+	return res, err
+}
+
 func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
 	done := false
 	defer c.dropUnless(&done)
@@ -328,16 +340,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 
 // ExecContext implements [driver.ExecerContext]. It is never shared.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	done := false
-	defer c.dropUnless(&done)
-	l, err := c.own(ctx)
-	if err != nil {
-		done = true
-		return nil, err
-	}
-	res, err := l.exec(ctx, query, args)
-	done = true
-	return res, err
+	return onLink(ctx, c, func(l *link) (driver.Result, error) { return l.exec(ctx, query, args) })
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker]: pgx takes every
@@ -346,11 +349,9 @@ func (c *conn) CheckNamedValue(*driver.NamedValue) error { return nil }
 
 // BeginTx implements [driver.ConnBeginTx].
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	l, err := c.own(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return l.conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
+	return onLink(ctx, c, func(l *link) (driver.Tx, error) {
+		return l.conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
+	})
 }
 
 // Begin implements [driver.Conn].
@@ -360,11 +361,10 @@ func (c *conn) Begin() (driver.Tx, error) {
 
 // Ping implements [driver.Pinger]. It asks the server.
 func (c *conn) Ping(ctx context.Context) error {
-	l, err := c.own(ctx)
-	if err != nil {
-		return err
-	}
-	return l.conn.(driver.Pinger).Ping(ctx)
+	_, err := onLink(ctx, c, func(l *link) (struct{}, error) {
+		return struct{}{}, l.conn.(driver.Pinger).Ping(ctx)
+	})
+	return err
 }
 
 // ResetSession implements [driver.SessionResetter]. The server connection, if
@@ -530,16 +530,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 }
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	done := false
-	defer s.c.dropUnless(&done)
-	l, err := s.c.own(ctx)
-	if err != nil {
-		done = true
-		return nil, err
-	}
-	res, err := l.execStmt(ctx, s.query, args)
-	done = true
-	return res, err
+	return onLink(ctx, s.c, func(l *link) (driver.Result, error) { return l.execStmt(ctx, s.query, args) })
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker].

@@ -1083,9 +1083,15 @@ func TestColumnTypesOfADriverThatTellsThem(t *testing.T) {
 }
 
 func TestAPanicKeepsNoPlace(t *testing.T) {
-	db := openFake(t, &fake{}, coalesce.Config{MaxConns: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	f := &fake{begin: func() { panic("boom") }}
+	db := openFake(t, f, coalesce.Config{MaxConns: 1})
+	if end := endOf(func() { db.Begin() }); end != "panic" {
+		t.Errorf("Begin ended by %q", end)
+	}
 	for _, text := range []string{"SELECT v FROM t WHERE v = $1", "SELECT random() FROM t WHERE v = $1"} {
-		if err := db.Ping(); err != nil {
+		if err := db.PingContext(ctx); err != nil {
 			t.Fatal(err)
 		}
 		end := endOf(func() { one(t.Context(), db, text, valuer(func() (driver.Value, error) { panic("boom") })) })
@@ -1093,8 +1099,6 @@ func TestAPanicKeepsNoPlace(t *testing.T) {
 			t.Errorf("ended by %q", end)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
 	if err := db.PingContext(ctx); err != nil {
 		t.Errorf("ping after panics: %v; the place is lost", err)
 	}

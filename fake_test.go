@@ -23,6 +23,7 @@ type fake struct {
 	dial  func(ctx context.Context) error                                       // nil: succeeds
 	query func(ctx context.Context, q string, c *fakeConn) (driver.Rows, error) // nil: one row, 1
 	exec  func(ctx context.Context, q string) error                             // nil: succeeds
+	begin func()                                                                // nil: succeeds
 
 	dials, queries, execs, open, catalogs atomic.Int64
 
@@ -60,7 +61,13 @@ func (c *fakeConn) touch() { c.line++ }
 
 func (c *fakeConn) Close() error { c.touch(); c.f.open.Add(-1); return nil }
 
-func (c *fakeConn) Begin() (driver.Tx, error) { c.touch(); return fakeTx{c}, nil }
+func (c *fakeConn) Begin() (driver.Tx, error) {
+	c.touch()
+	if c.f.begin != nil {
+		c.f.begin()
+	}
+	return fakeTx{c}, nil
+}
 
 func (c *fakeConn) IsValid() bool { return !c.dead }
 

@@ -346,26 +346,28 @@ func (l *link) begin(query string) *text {
 }
 
 // finish raises the versions of what a statement may have written, whether it
-// succeeded or not: a lost answer may have been a commit.
-func (l *link) finish(t *text) {
+// succeeded or not: a lost answer may have been a commit. It reports whether
+// the statement is one to finish again when its rows are closed.
+func (l *link) finish(t *text) (again bool) {
 	switch t.Tx {
 	case statement.TxBegin:
 		l.inTx = true
 	case statement.TxCommit:
 		l.commit()
-		return
+		return true
 	case statement.TxRollback:
 		l.rollback()
 	}
 	if t.advances {
 		l.k.version.Load().sequences.Add(1)
 	}
+	again = t.Tx != statement.TxNone
 	if t.plain && !t.Writes {
-		return
+		return again
 	}
 	j := l.k.known(t)
 	if !j.Writes {
-		return
+		return again
 	}
 	if l.txOpen() {
 		l.dirty.add(t, j)
@@ -375,6 +377,7 @@ func (l *link) finish(t *text) {
 	if !l.txOpen() || l.dead() || unclear {
 		l.raise(func() { l.k.raise(t, j) })
 	}
+	return true
 }
 
 // raise raises versions for a write that has finished. If the connection died
@@ -501,21 +504,22 @@ func (t *tap) StmtQueryContext(ctx context.Context, s driver.StmtQueryContext, q
 // opened notes the rows of a query. One that writes has perhaps not finished
 // yet, but may have: its version is raised now and when the rows are closed.
 func (t *tap) opened(a *text, rows driver.Rows, err error) {
-	t.done(a, err)
+	again := t.done(a, err)
 	if err != nil {
 		return
 	}
 	t.rows, t.writer = rows, nil
-	if a.Tx != statement.TxNone || (!a.plain || a.Writes) && t.link.k.known(a).Writes {
+	if again {
 		t.writer = a
 	}
 }
 
-func (t *tap) done(a *text, err error) {
-	t.link.finish(a)
+func (t *tap) done(a *text, err error) (again bool) {
+	again = t.link.finish(a)
 	if a.Cleans && err == nil {
 		t.link.cleaned()
 	}
+	return again
 }
 
 func (t *tap) RowsClose(_ context.Context, rows driver.Rows) error {
