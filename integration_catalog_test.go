@@ -1073,3 +1073,39 @@ func TestWriteIsSeenThroughWhatOnlyTheWriterKnows(t *testing.T) {
 		})
 	}
 }
+
+func TestHiddenVolatileCodeIsNamed(t *testing.T) {
+	t.Parallel()
+	for setupSQL, want := range map[string]string{
+		`CREATE CAST (pair AS int) WITH FUNCTION vol(pair)`:                         "may use the cast from pair to integer, whose function is VOLATILE",
+		`CREATE OPERATOR + (RIGHTARG = pair, FUNCTION = vol)`:                       "may use the operator +, whose function is VOLATILE",
+		`CREATE DOMAIN odd AS int CHECK (ok(VALUE)); CREATE TABLE u(n odd, p pair)`: "may use the check of the domain odd, whose function is VOLATILE",
+		`CREATE DOMAIN odd AS int CHECK (VALUE > random()); CREATE TABLE u(n odd)`:  "may use the check of the domain odd, whose function is VOLATILE",
+	} {
+		f := newFixture(t, setup{})
+		f.by(`CREATE TYPE pair AS (a int, b int); CREATE TABLE t(p pair);
+			CREATE FUNCTION vol(pair) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE FUNCTION ok(int) RETURNS bool LANGUAGE sql AS 'SELECT true';` + setupSQL)
+		e, err := coalesce.Explain(bg, f.db, "SELECT p FROM t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, setupSQL, e.Reason, want)
+	}
+}
+
+func TestReadingTheCatalogLeavesTheSessionAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
+		f := newFixture(t, setup{pgx: func(c *pgx.ConnConfig) {
+			c.DefaultQueryExecMode = mode
+			c.RuntimeParams["jit_above_cost"] = "0"
+		}})
+		f.by("CREATE TABLE t AS SELECT 1 AS n")
+		fresh := get[string](t, f.plain, "SHOW jit")
+		conn := pinned(t, f.db)
+		get[int](t, conn, "SELECT n FROM t")
+		same(t, "catalog loads", f.seen.queries(catalog.Query), 1)
+		same(t, "jit afterwards", get[string](t, conn, "SHOW jit"), fresh)
+		same(t, "prepared statements", get[int](t, conn, "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%pg_namespace%' AND statement NOT LIKE '%pg_prepared%'"), 0)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/coalesce-pgx/coalesce/internal/catalog"
 	"github.com/coalesce-pgx/coalesce/internal/statement"
@@ -249,7 +251,7 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	// A hook may have made the session that of whoever leads this: its owner, or
 	// who gets it next, has it reset for itself.
 	again := l.wasReset || f.crew.foreign
-	rows, err := k.readCatalog(ctx, l)
+	rows, err := readCatalog(ctx, l)
 	returned = true
 	lost := err != nil && l.dead() && ctx.Err() == nil
 	if err != nil && (lost || unsent(err) || ctx.Err() != nil) {
@@ -269,13 +271,11 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	return attempt{value: s}
 }
 
-func (k *Connector) readCatalog(ctx context.Context, l *link) ([]catalog.Row, error) {
-	var args []driver.NamedValue
-	if l.pg != nil && l.pg.Config().DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
-		// Leaves no prepared statement in the session.
-		args = []driver.NamedValue{{Ordinal: 1, Value: pgx.QueryExecModeExec}}
+func readCatalog(ctx context.Context, l *link) ([]catalog.Row, error) {
+	if _, ok := l.raw.(*stdlib.Conn); ok { // itself, not in somebody's wrapper that wants to see queries
+		return readPgxCatalog(ctx, l.pg)
 	}
-	rows, err := l.query(ctx, catalog.Query, args, false)
+	rows, err := l.query(ctx, catalog.Query, nil, false)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +290,7 @@ func (k *Connector) readCatalog(ctx context.Context, l *link) ([]catalog.Row, er
 			return out, err
 		}
 		var r catalog.Row
-		for i, to := range []*string{&r.Kind, &r.Name, &r.A, &r.B, &r.Text} {
+		for i, to := range r.Fields() {
 			switch v := dest[i].(type) {
 			case string:
 				*to = v
@@ -300,6 +300,41 @@ func (k *Connector) readCatalog(ctx context.Context, l *link) ([]catalog.Row, er
 		}
 		out = append(out, r)
 	}
+}
+
+// readPgxCatalog sends what it needs as one implicit transaction, and leaves
+// no prepared statement in the session.
+func readPgxCatalog(ctx context.Context, pg *pgx.Conn) (out []catalog.Row, err error) {
+	if t := pg.Config().Tracer; t != nil {
+		ctx = t.TraceQueryStart(ctx, pg, pgx.TraceQueryStartData{SQL: catalog.Query})
+		defer func() { t.TraceQueryEnd(ctx, pg, pgx.TraceQueryEndData{Err: err}) }()
+	}
+	var results *pgconn.MultiResultReader
+	if pg.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		results = pg.PgConn().Exec(ctx, catalog.Prelude+";"+catalog.Query)
+	} else {
+		var b pgconn.Batch
+		b.ExecParams(catalog.Prelude, nil, nil, nil, nil)
+		b.ExecParams(catalog.Query, nil, nil, nil, nil)
+		results = pg.PgConn().ExecBatch(ctx, &b)
+	}
+	for results.NextResult() {
+		rows := results.ResultReader()
+		for rows.NextRow() {
+			values := rows.Values()
+			var r catalog.Row
+			fields := r.Fields()
+			if len(values) != len(fields) {
+				continue // of the prelude
+			}
+			for i, to := range fields {
+				*to = string(values[i])
+			}
+			out = append(out, r)
+		}
+		rows.Close() // its error is that of results too
+	}
+	return out, results.Close()
 }
 
 func (c *conn) explain(ctx context.Context, query string) (Explanation, error) {

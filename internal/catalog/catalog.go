@@ -18,9 +18,19 @@ type Snapshot struct {
 	functions map[string]function
 	operators map[string]volatility
 	types     map[string]typ
-	// hidden is the worst function that a text may call without naming it: by
-	// a cast, an operator with a built-in name, or the check of a domain.
-	hidden volatility
+	hidden    hidden
+}
+
+// hidden is the worst function that a text may call without naming it.
+type hidden struct {
+	volatility
+	by string // a cast, an operator with a built-in name, or the check of a domain
+}
+
+func (h *hidden) note(v volatility, by string) {
+	if v > h.volatility {
+		*h = hidden{v, by}
+	}
 }
 
 type volatility uint8
@@ -91,6 +101,9 @@ type relation struct {
 
 // Row is one row of Query.
 type Row struct{ Kind, Name, A, B, Text string }
+
+// Fields are the fields of r in the order of the columns of Query.
+func (r *Row) Fields() [5]*string { return [5]*string{&r.Kind, &r.Name, &r.A, &r.B, &r.Text} }
 
 // Parse makes a snapshot of the rows of Query.
 func Parse(rows []Row) (*Snapshot, error) {
@@ -203,7 +216,7 @@ func (s *Snapshot) add(r *Row, views map[string]*view) error {
 		v := max(s.operators[name], ofExtension(volatilityOf(r.A), r.B))
 		s.operators[name] = v
 		if statement.BuiltinOperator(name) {
-			s.hidden = max(s.hidden, v)
+			s.hidden.note(v, "the operator "+name)
 		}
 	case "type":
 		t := s.types[name]
@@ -213,15 +226,15 @@ func (s *Snapshot) add(r *Row, views map[string]*view) error {
 		if r.Text != "" {
 			check := statement.Analyze("SELECT 1 WHERE " + strings.TrimPrefix(r.Text, "CHECK "))
 			if check.Sure.Class == statement.Private {
-				s.hidden = volatile
+				s.hidden.note(volatile, "the check of the domain "+name)
 			}
 			t.checks = append(t.checks, check)
 		}
 		s.types[name] = t
 	case "cast":
-		s.hidden = max(s.hidden, ofExtension(volatilityOf(r.A), r.B))
+		s.hidden.note(ofExtension(volatilityOf(r.A), r.B), name)
 	case "domain":
-		s.hidden = max(s.hidden, volatilityOf(r.A))
+		s.hidden.note(volatilityOf(r.A), "the check of the domain "+name)
 	default:
 		return fmt.Errorf("coalesce: the catalog has a row of the unknown kind %q", r.Kind)
 	}

@@ -35,7 +35,7 @@ func (s *Snapshot) Judge(a *statement.Analysis) Verdict {
 	j := judge{s: s, v: Verdict{Effect: a.Sure}}
 	j.names(a, "")
 	if j.typed {
-		j.volatility(s.hidden, "may use one of the casts, operators or domains of this database whose function is ", "")
+		j.volatility(s.hidden.volatility, "may use "+s.hidden.by+", whose function is ", "")
 	}
 	if j.v.Writes {
 		j.touches(a)

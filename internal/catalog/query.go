@@ -1,5 +1,9 @@
 package catalog
 
+// Prelude is to be run before Query, in the same transaction: to compile a
+// query of this size takes seconds, and costs of large catalogs suggest it.
+const Prelude = `SELECT pg_catalog.set_config(name, 'off', true) FROM pg_catalog.pg_settings WHERE name = 'jit'`
+
 // Query reads from the server's catalog what Parse takes: five columns of
 // text, the last two of which may be NULL. It needs no rights, changes
 // nothing, and names its schemas, so that it works under any search_path. It
@@ -112,11 +116,12 @@ LEFT JOIN pg_catalog.pg_class c ON c.oid = t.typrelid
 LEFT JOIN pg_catalog.pg_constraint k ON k.contypid = t.oid AND k.contype = 'c'
 WHERE t.typnamespace IN (SELECT oid FROM ns) AND t.typelem = 0 AND coalesce(c.relkind, 'c') = 'c'
 UNION ALL
-SELECT 'cast', '', fn.volatile, d.deptype::text, NULL
+SELECT 'cast', pg_catalog.concat('the cast from ', pg_catalog.format_type(c.castsource, NULL), ' to ', pg_catalog.format_type(c.casttarget, NULL)),
+	fn.volatile, d.deptype::text, NULL
 FROM pg_catalog.pg_cast c
 JOIN fn ON fn.oid = c.castfunc
 LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_cast'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e'
 UNION ALL
-SELECT 'domain', '', called.volatile, NULL, NULL
+SELECT 'domain', t.typname::text, called.volatile, NULL, NULL
 FROM called JOIN pg_catalog.pg_constraint k ON called.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND k.oid = called.objid
-WHERE k.contypid <> 0`
+JOIN pg_catalog.pg_type t ON t.oid = k.contypid`
