@@ -6,7 +6,10 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log"
 	"net"
+	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -905,5 +908,61 @@ func TestPreparedStatementRunsWhereverItsConnectionIs(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	}
+}
+
+func TestNothingThatIsToldShowsThePassword(t *testing.T) {
+	// Not parallel: it listens to the process's log.
+	const password = "s3cr/et word"
+	var told strings.Builder
+	log.SetOutput(&told) // slog's default handler writes here too
+	defer log.SetOutput(os.Stderr)
+
+	config, err := pgx.ParseConfig(pgtest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv := fmt.Sprintf("host='%s' port=%d dbname=%s user=%s sslmode=disable connect_timeout=5 password='%s'", config.Host, config.Port, config.Database, config.User, password)
+	for _, dsn := range []string{
+		kv,
+		kv + " dbname=no_such_database",
+		kv + " user=no_such_user",
+		kv + " host=/no/such/socket",
+		kv + " host=127.0.0.1 port=1",
+		kv + " sslmode=verify-full sslrootcert=/no/such/file",
+		kv + " coalesce_ttl=never",
+		"postgres://u:" + url.QueryEscape(password) + "@127.0.0.1:1/d",
+		"postgres://u:" + url.QueryEscape(password) + "@127.0.0.1:1/d?coalesce_what=1",
+		"postgres://u:" + password + "@127.0.0.1:1/d",
+	} {
+		db, err := sql.Open("coalesce-pgx", dsn)
+		if err != nil {
+			fmt.Fprintf(&told, "%v %+v %#v\n", err, err, err)
+			continue
+		}
+		ctx, cancel := context.WithTimeout(bg, patience)
+		for _, err := range []error{
+			db.PingContext(ctx),
+			db.QueryRowContext(ctx, "SELECT 1 FROM pg_class, nowhere").Scan(new(int)),
+			db.QueryRowContext(ctx, "SELECT 1").Scan(new(int)),
+		} {
+			fmt.Fprintf(&told, "%v %+v\n", err, err)
+		}
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&told, coalesce.Raw(conn, func(*pgx.Conn) error { return nil }))
+		conn.Close()
+		e, err := coalesce.Explain(ctx, db, "SELECT n FROM nowhere")
+		fmt.Fprintf(&told, "%+v %v %+v\n", e, err, coalesce.StatsOf(db))
+		fmt.Fprintln(&told, coalesce.Invalidate(db), db.Stats())
+		cancel()
+		db.Close()
+	}
+	for _, secret := range []string{password, url.QueryEscape(password), url.PathEscape(password), "s3cr"} {
+		if i := strings.Index(told.String(), secret); i >= 0 {
+			t.Errorf("%q is in: …%s…", secret, told.String()[max(0, i-200):min(told.Len(), i+100)])
+		}
 	}
 }

@@ -612,15 +612,64 @@ func TestLeaderMayLeaveBeforeItsResultIsFoundTooLarge(t *testing.T) {
 	f.quiet()
 }
 
+// heap is what the process holds in memory. Tests that ask are not parallel.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestAFloodOfLargeResultsStaysWithinItsMemory(t *testing.T) {
+	const limit = 16 << 20
+	f := newFixture(t, setup{config: coalesce.Config{MaxBytes: limit}})
+	get[int](t, f.db, "SELECT 1")
+	before := heap()
+	for name, row := range map[string]string{
+		"texts":  "repeat(md5(n::text), 30)",
+		"short":  "n, n::text, n::text, n % 2 = 0",
+		"bytes":  "n, decode(md5(n::text), 'hex')",
+		"times":  "date '2001-01-01' + n, n::float8, NULL::int4",
+		"arrays": "ARRAY[n, n], ARRAY[n::text]",
+	} {
+		noErrors(t, receive(t, together(100, func(i int) error {
+			rows, err := f.db.Query("SELECT "+row+" FROM generate_series($1::int4, $1 + 3000) AS n", i*5000)
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+			}
+			return rows.Err()
+		})))
+		f.db.SetMaxIdleConns(0) // pgx's buffers go with its connections
+		f.db.SetMaxIdleConns(2)
+		stored := f.stats().StoredBytes
+		t.Logf("%s: %d kB stored, %d kB of heap", name, stored>>10, (heap()-before)>>10)
+		if stored > limit || stored < limit/2 {
+			t.Errorf("%s: %d bytes are said to be stored", name, stored)
+		}
+		if grown := heap() - before; grown > limit+limit/10 {
+			t.Errorf("%s: the heap has grown by %d bytes, want %d and a tenth at most", name, grown, limit)
+		}
+	}
+	for i := range 40_000 {
+		get[int](t, f.db, "SELECT $1::int4", i)
+	}
+	stored := f.stats().StoredBytes
+	t.Logf("single rows: %d kB stored, %d kB of heap", stored>>10, (heap()-before)>>10)
+	if grown := heap() - before; grown > limit+limit/10 {
+		t.Errorf("single rows: the heap has grown by %d bytes, want %d and a tenth at most", grown, limit)
+	}
+	if s := f.stats(); s.Evicted == 0 {
+		t.Errorf("nothing had to go: %+v", s)
+	}
+	runtime.KeepAlive(f)
+}
+
 func TestLargeResultsLeaveNoMemoryBehind(t *testing.T) {
 	f := newFixture(t, setup{})
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	get[int](t, f.db, "SELECT 1")
 	before := heap()
 	for i := range 10 {
@@ -703,13 +752,6 @@ func TestUniqueTextsTakeBoundedMemory(t *testing.T) {
 	}
 	f := flightFixture(t, setup{})
 	get[int](t, f.db, readFl)
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	c := pinned(t, f.db)
 	before := heap()
 	for i := range 100_000 {

@@ -25,7 +25,7 @@ const (
 	// takes as much again as it has, so that draining seldom needs the lock.
 	growStep = 1 << 10
 	// entryBytes is what a held result costs beside its values and its key.
-	entryBytes = 256
+	entryBytes = 336
 )
 
 // textID names a text, whatever its arguments.

@@ -52,13 +52,24 @@ func sizeOf(v driver.Value) int64 {
 	case nil, bool:
 		return ifaceBytes
 	case string:
-		return ifaceBytes + stringBytes + int64(len(v))
+		return ifaceBytes + stringBytes + allocated(len(v))
 	case []byte:
-		return ifaceBytes + sliceBytes + int64(cap(v))
+		return ifaceBytes + sliceBytes + allocated(len(v))
 	case time.Time:
 		return ifaceBytes + sliceBytes
 	}
 	return ifaceBytes + wordBytes
+}
+
+// allocated is about what Go's allocator takes for n bytes.
+func allocated(n int) int64 {
+	switch {
+	case n <= 32:
+		return int64(n+7) &^ 7
+	case n <= 256:
+		return int64(n+15) &^ 15
+	}
+	return int64(n + n/16)
 }
 
 func describe(rows driver.Rows) (names []string, cols []column, size int64) {
@@ -125,8 +136,11 @@ func drain(rows driver.Rows, grow func(int64) bool) (*result, bool) {
 	}
 	// Growing doubles: what is kept for long gives the spare half back.
 	if cap(r.vals) > len(r.vals)+len(r.vals)/8 {
-		r.vals = slices.Clip(slices.Clone(r.vals))
+		exact := make([]driver.Value, len(r.vals))
+		copy(exact, r.vals)
+		r.vals = exact
 	}
+	r.bytes += int64(cap(r.vals)-len(r.vals)) * ifaceBytes
 	return r, true
 }
 
