@@ -131,6 +131,16 @@ func (c *conn) dropUnless(done *bool) {
 	}
 }
 
+// run runs a statement, nil for one that begins a transaction, on the server
+// connection of c.
+func run[T any](ctx context.Context, c *conn, t *text, do func(*link) (T, error)) (T, error) {
+	if err := c.learn(ctx, t); err != nil {
+		var none T
+		return none, err
+	}
+	return onLink(ctx, c, do)
+}
+
 // onLink does something on the server connection of c.
 func onLink[T any](ctx context.Context, c *conn, do func(*link) (T, error)) (res T, err error) {
 	done := false
@@ -157,6 +167,10 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 	t := c.k.texts.get(query)
 	call := callOf(ctx)
 	if cause := c.private(t, call); cause != "" {
+		if err := c.learn(ctx, t); err != nil {
+			c.k.memo.countPrivate(cause)
+			return nil, err
+		}
 		return c.alone(ctx, cause, query, args, prepared)
 	}
 	now := c.k.memo.now()
@@ -169,11 +183,6 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 	}
 	key, args, err := newKey(t.Analysis, call.scope, prepared, args)
 	if err != nil {
-		var unkeyed *errUnkeyed
-		if !errors.As(err, &unkeyed) {
-			c.k.memo.countPrivate(CauseArgument)
-			return nil, err
-		}
 		return c.alone(ctx, CauseArgument, query, args, prepared)
 	}
 	ttl := c.k.ttl
@@ -340,7 +349,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 
 // ExecContext implements [driver.ExecerContext]. It is never shared.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return onLink(ctx, c, func(l *link) (driver.Result, error) { return l.exec(ctx, query, args) })
+	return run(ctx, c, c.k.texts.get(query), func(l *link) (driver.Result, error) { return l.exec(ctx, query, args) })
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker]: pgx takes every
@@ -349,7 +358,7 @@ func (c *conn) CheckNamedValue(*driver.NamedValue) error { return nil }
 
 // BeginTx implements [driver.ConnBeginTx].
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	return onLink(ctx, c, func(l *link) (driver.Tx, error) {
+	return run(ctx, c, nil, func(l *link) (driver.Tx, error) {
 		return l.conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
 	})
 }
@@ -530,7 +539,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 }
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return onLink(ctx, s.c, func(l *link) (driver.Result, error) { return l.execStmt(ctx, s.query, args) })
+	return run(ctx, s.c, s.c.k.texts.get(s.query), func(l *link) (driver.Result, error) { return l.execStmt(ctx, s.query, args) })
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker].

@@ -458,3 +458,54 @@ func TestSharingCanBeTurnedOff(t *testing.T) {
 	}
 	same(t, "led with coalesce_ttl=0", coalesce.StatsOf(joins).Led, 3)
 }
+
+func TestADatabaseThatOnlyWritesMakesStaleOnlyWhatItWrites(t *testing.T) {
+	t.Parallel()
+	for name, write := range map[string]func(*sql.DB) error{
+		"Exec":  func(db *sql.DB) error { _, err := db.Exec("INSERT INTO u VALUES (f(1))"); return err },
+		"Query": func(db *sql.DB) error { return db.QueryRow("INSERT INTO u VALUES (f(1)) RETURNING n").Scan(new(int)) },
+		"prepared": func(db *sql.DB) error {
+			st, err := db.Prepare("INSERT INTO u VALUES (f($1))")
+			if err != nil {
+				return err
+			}
+			defer st.Close()
+			_, err = st.Exec(1)
+			return err
+		},
+		"transaction": func(db *sql.DB) error {
+			tx, err := db.Begin()
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec("INSERT INTO u SELECT f(1) FROM u LIMIT 1")
+			return errors.Join(err, tx.Commit())
+		},
+		"fresh": func(db *sql.DB) error {
+			return db.QueryRowContext(coalesce.Fresh(bg), "SELECT count(*) FROM u").Scan(new(int))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, setup{})
+			f.by("CREATE TABLE t AS SELECT 1 AS n", "CREATE TABLE u(n int)", "CREATE FUNCTION f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'")
+			writer := openCoalesce(t, f.dsn)
+			for range 10 {
+				if err := write(writer); err != nil {
+					t.Fatal(err)
+				}
+				get[int](t, f.db, "SELECT n FROM t")
+			}
+			if s := f.stats(); s.Held < 9 {
+				t.Errorf("the reader: %+v", s)
+			}
+			// Nor is its own connection lost to the sharing.
+			writer.SetMaxOpenConns(1)
+			get[int](t, writer, "SELECT n FROM t")
+			get[int](t, writer, "SELECT n FROM t")
+			if s := coalesce.StatsOf(writer); s.Held != 1 || s.PrivateBy[coalesce.CauseSession] > 0 {
+				t.Errorf("the writer: %+v", s)
+			}
+		})
+	}
+}

@@ -57,7 +57,7 @@ type keyer struct {
 	// a time of day: the answer then changes by itself.
 	saysNow bool
 	// args are the arguments to send: those given, but a Valuer is replaced by
-	// its value, so that it is asked only once.
+	// what it said, so that it is asked only once.
 	args   []driver.NamedValue
 	copied bool
 	depth  int
@@ -84,9 +84,9 @@ func (e *errUnkeyed) Error() string {
 	return fmt.Sprintf("an argument of type %v cannot be compared with certainty", e.t)
 }
 
-// newKey encodes all that can change the answer of a read of this text. With
-// errUnkeyed it also returns the arguments to send in place of args. A panic
-// of an argument's Value method passes through.
+// newKey encodes all that can change the answer of a read of this text, and
+// returns the arguments to send in place of args, also with an error, which is
+// an errUnkeyed. A panic of an argument's Value method passes through.
 func newKey(a *statement.Analysis, scope string, prepared bool, args []driver.NamedValue) (*keyer, []driver.NamedValue, error) {
 	k := keyers.Get().(*keyer)
 	k.buf = append(k.buf[:0], tagPlainKey)
@@ -99,7 +99,7 @@ func newKey(a *statement.Analysis, scope string, prepared bool, args []driver.Na
 			// Those whose Valuer was asked are not asked again.
 			args := k.args
 			k.release()
-			return nil, args, fmt.Errorf("failed to encode args[%d]: %w", i, err)
+			return nil, args, err
 		}
 	}
 	return k, k.args, nil
@@ -138,20 +138,42 @@ func (k *keyer) arg(i int) error {
 	}
 	if valuer, ok := v.(driver.Valuer); ok && !ownEncoding(reflect.TypeOf(v)) {
 		val, err := value(valuer)
-		if err != nil {
-			return err
-		}
 		k.typed(tagValuer, reflect.TypeOf(v))
-		if !k.builtin(val) {
-			return &errUnkeyed{reflect.TypeOf(v)}
+		keyed := err == nil && k.builtin(val)
+		a := asked{value: val, err: err}
+		if !keyed || isPlain(reflect.TypeOf(v).Kind()) {
+			a.shown = v
 		}
 		if !k.copied {
 			k.args, k.copied = slices.Clone(k.args), true
 		}
-		k.args[i].Value = val
+		k.args[i].Value = a
+		if !keyed {
+			return &errUnkeyed{reflect.TypeOf(v)}
+		}
 		return nil
 	}
 	return k.reflected(reflect.ValueOf(v))
+}
+
+// asked is a Valuer that has been asked: pgx asks this one instead, takes the
+// same way with it, and says the same if it cannot use the answer.
+type asked struct {
+	value driver.Value
+	err   error
+	// shown is the Valuer itself, if its caller cannot change it meanwhile or
+	// waits for the error: a value that cannot be keyed is not shared.
+	shown any
+}
+
+func (a asked) Value() (driver.Value, error) { return a.value, a.err }
+
+// GoString implements [fmt.GoStringer], for pgx's errors.
+func (a asked) GoString() string {
+	if a.shown != nil {
+		return fmt.Sprintf("%#v", a.shown)
+	}
+	return fmt.Sprintf("%#v", a.value)
 }
 
 // value asks a Valuer, or takes a nil pointer whose method cannot be called
@@ -413,6 +435,9 @@ func copyOf(v any) any {
 		return v
 	case []byte:
 		return slices.Clone(v)
+	case asked:
+		v.value = copyOf(v.value)
+		return v
 	case pgx.NamedArgs:
 		return pgx.NamedArgs(copyOfMap(v))
 	case pgx.StrictNamedArgs:

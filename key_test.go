@@ -123,11 +123,17 @@ func TestArgumentsThatCannotBeComparedAreSaidSo(t *testing.T) {
 	}
 }
 
-func TestAValuersErrorIsTheCallersError(t *testing.T) {
+func TestAValuersErrorIsForPgxToTell(t *testing.T) {
 	want := errors.New("no value")
-	_, _, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{failing{want}}))
-	if !errors.Is(err, want) {
+	_, args, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{failing{want}}))
+	if err == nil {
+		t.Fatal("it was keyed")
+	}
+	if _, err := args[0].Value.(driver.Valuer).Value(); err != want {
 		t.Errorf("got %v; want %v", err, want)
+	}
+	if got, want := fmt.Sprintf("%#v", args[0].Value), fmt.Sprintf("%#v", failing{want}); got != want {
+		t.Errorf("shown as %s; want %s", got, want)
 	}
 }
 

@@ -160,7 +160,9 @@ func (r *replay) Columns() []string {
 	return r.names
 }
 
-func (r *replay) Close() error { r.i = math.MaxInt; return nil }
+// Close returns the error of the result even if the caller has not come to it,
+// as pgx does, which reads on to the end.
+func (r *replay) Close() error { r.i = math.MaxInt; return r.res.err }
 
 func (r *replay) next() error {
 	if r.i < r.res.n {
