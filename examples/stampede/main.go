@@ -15,19 +15,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	_ "github.com/coalesce-pgx/coalesce"
+	"github.com/coalesce-pgx/coalesce/examples/internal/demo"
 	_ "github.com/jackc/pgx/v5/stdlib"
 )
-
-// drivers are compared; nothing else differs between their runs.
-var drivers = []string{"pgx", "coalesce-pgx"}
 
 type options struct {
 	pages        int
@@ -37,19 +32,8 @@ type options struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second Ctrl-C does not wait for the cleaning up.
-	context.AfterFunc(ctx, stop)
-
-	err := run(ctx, parseFlags(), os.Stdout)
-	switch {
-	case ctx.Err() != nil && !errors.Is(err, errLeftBehind):
-		fmt.Fprintln(os.Stderr, "stampede: interrupted, nothing is left behind")
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "stampede:", err)
-		os.Exit(1)
-	}
+	opt := parseFlags()
+	demo.Command("stampede", func(ctx context.Context) error { return run(ctx, opt, os.Stdout) })
 }
 
 func parseFlags() options {
@@ -74,22 +58,22 @@ func run(ctx context.Context, opt options, out *os.File) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = st.close(err) }()
+	defer func() { err = st.Close(err) }()
 
-	if opt.repositories > st.observer.slots {
+	if opt.repositories > st.Observer.Slots {
 		fmt.Fprintf(out, "note: %d distinct reads do not fit into the server's %d free connections: pages will fail with either driver\n",
-			opt.repositories, st.observer.slots)
+			opt.repositories, st.Observer.Slots)
 	}
 	pages := spread(opt.pages, opt.repositories)
 	answers := new(answers)
 	var tallies []tally
-	for _, driver := range drivers {
-		t, err := st.stampede(ctx, driver, pages, answers, out)
+	for _, driver := range demo.Drivers {
+		t, err := stampede(ctx, st, driver, pages, answers, out)
 		if err != nil {
 			return err
 		}
 		tallies = append(tallies, t...)
 	}
-	report(out, st.observer, tallies, opt)
+	report(out, st.Observer, tallies, opt)
 	return verdict(tallies, opt.repositories)
 }

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/coalesce-pgx/coalesce/examples/internal/demo"
 )
 
 // spread gives each page's repository. Pages are dealt out unevenly, as readers
@@ -51,15 +51,15 @@ func (a *answers) check(repository int, page string) error {
 
 // stampede renders all pages at once through driver, twice: the second wave
 // comes while a result may still be held. The pool has its default settings.
-func (st *stage) stampede(ctx context.Context, driver string, pages []int, a *answers, out *os.File) ([]tally, error) {
-	db, err := sql.Open(driver, st.pageDSN)
+func stampede(ctx context.Context, st *demo.Stage, driver string, pages []int, a *answers, out *os.File) ([]tally, error) {
+	db, err := sql.Open(driver, st.DSN)
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
 	var tallies []tally
 	for _, name := range []string{"first wave", "second wave"} {
-		before, err := st.observer.look(ctx, db)
+		before, err := look(ctx, st.Observer, db)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +70,7 @@ func (st *stage) stampede(ctx context.Context, driver string, pages []int, a *an
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		after, err := st.observer.look(ctx, db)
+		after, err := look(ctx, st.Observer, db)
 		if err != nil {
 			return nil, err
 		}
@@ -110,15 +110,10 @@ func (w *wave) count(err error) {
 	w.failed.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	reason := err.Error()
-	var refusal *pgconn.PgError
-	if errors.As(err, &refusal) {
-		reason = fmt.Sprintf("%s (SQLSTATE %s)", refusal.Message, refusal.Code)
-		if refusal.Code == "53300" {
-			w.refused++
-		}
+	w.reasons[demo.Reason(err)]++
+	if demo.IsFull(err) {
+		w.refused++
 	}
-	w.reasons[reason]++
 }
 
 // renderPage is what a program does for one page: one query, all its rows.

@@ -8,14 +8,16 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/coalesce-pgx/coalesce/examples/internal/demo"
 )
 
 // tally is one line of the report.
 type tally struct {
 	driver, wave      string
 	rendered, failed  int
-	queries, accepted count
-	refused           count
+	queries, accepted demo.Count
+	refused           demo.Count
 	refusedByClients  bool // refused is what the pages saw: there was no log to read
 	took              time.Duration
 	reasons           map[string]int
@@ -25,20 +27,20 @@ func newTally(driver, name string, w *wave, before, after sight, took time.Durat
 	t := tally{
 		driver: driver, wave: name,
 		rendered: int(w.rendered.Load()), failed: int(w.failed.Load()),
-		queries:  after.queries.minus(before.queries),
-		accepted: after.accepted.minus(before.accepted),
-		refused:  after.refused.minus(before.refused),
+		queries:  after.queries.Minus(before.queries),
+		accepted: after.accepted.Minus(before.accepted),
+		refused:  after.refused.Minus(before.refused),
 		took:     took,
 		reasons:  w.reasons,
 	}
-	if !t.refused.known {
-		t.refused, t.refusedByClients = count{n: w.refused, known: true}, true
+	if !t.refused.Known {
+		t.refused, t.refusedByClients = demo.Count{N: w.refused, Known: true}, true
 	}
 	return t
 }
 
-func report(out io.Writer, o *observer, tallies []tally, opt options) {
-	fmt.Fprintf(out, "\n%s\n%d pages at once, %d distinct reads among them\n\n", o.where, opt.pages, opt.repositories)
+func report(out io.Writer, o *demo.Observer, tallies []tally, opt options) {
+	fmt.Fprintf(out, "\n%s\n%d pages at once, %d distinct reads among them\n\n", o.Where, opt.pages, opt.repositories)
 	tw := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "driver\twave\tpages rendered\tfailed\tqueries executed\tconnections accepted\trefused\twall time\t\n")
 	for _, t := range tallies {
@@ -53,19 +55,8 @@ func report(out io.Writer, o *observer, tallies []tally, opt options) {
 }
 
 // notes tells where the numbers come from and why pages failed.
-func notes(o *observer, tallies []tally) []string {
-	notes := []string{"queries executed: pg_stat_statements"}
-	if o.noQueries != "" {
-		notes = []string{"queries executed: " + o.noQueries}
-	}
-	switch {
-	case o.server.Owned():
-		notes = append(notes, "connections: the server's log")
-	case o.noSessions != "":
-		notes = append(notes, "connections accepted: "+o.noSessions)
-	default:
-		notes = append(notes, "connections accepted: pg_stat_database")
-	}
+func notes(o *demo.Observer, tallies []tally) []string {
+	notes := o.Sources()
 	if slices.ContainsFunc(tallies, func(t tally) bool { return t.refusedByClients }) {
 		notes = append(notes, "connections refused: as the pages saw it (SQLSTATE 53300), the server's log being out of reach")
 	}
@@ -85,7 +76,7 @@ func verdict(tallies []tally, distinct int) error {
 	for _, t := range tallies {
 		if t.driver == "coalesce-pgx" {
 			failed += t.failed
-			queries += t.queries.n
+			queries += t.queries.N
 		}
 	}
 	switch {

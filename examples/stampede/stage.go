@@ -2,16 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
+	"database/sql"
 	"fmt"
-	"net/url"
 	"os"
-	"time"
 
-	"github.com/coalesce-pgx/coalesce/examples/internal/embedded"
-	"github.com/coalesce-pgx/coalesce/internal/pgtest"
-	"github.com/jackc/pgx/v5"
+	"github.com/coalesce-pgx/coalesce/examples/internal/demo"
 )
 
 // otherEntries is the query of the outage: every page of an entry lists what
@@ -25,6 +20,10 @@ WHERE e.repository_id = $1
 GROUP BY e.id
 ORDER BY last_change DESC, e.id
 LIMIT 20`
+
+// counted is otherEntries as the server keeps it, with its constants as
+// parameters.
+const counted = "%from entries as e%revisions as v%limit%"
 
 // So many that one run of otherEntries takes a few dozen milliseconds.
 const (
@@ -69,105 +68,36 @@ CREATE INDEX ON entries (repository_id);
 CREATE INDEX ON revisions (entry_id);
 `
 
-// stage is the server with the data on it.
-type stage struct {
-	server   *pgtest.Server
-	database string // ours alone
-	pageDSN  string // what the pages connect with
-	observer *observer
-}
-
 // setStage starts or finds the server and fills a database of our own.
-func setStage(ctx context.Context, opt options, out *os.File) (_ *stage, err error) {
-	st := &stage{database: "coalesce_stampede_" + rand.Text()[:8]}
-	if st.server, err = findServer(ctx, opt, out); err != nil {
+func setStage(ctx context.Context, opt options, out *os.File) (*demo.Stage, error) {
+	st, err := demo.SetStage(ctx, demo.Options{Name: "stampede", DSN: opt.dsn, MaxConns: opt.maxConns, Queries: counted}, out)
+	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = st.close(err)
-		}
-	}()
-	if err := st.exec(ctx, st.server.DSN(), "CREATE DATABASE "+st.quoted()+" TEMPLATE template0"); err != nil {
-		return nil, fmt.Errorf("a database of our own: %w", err)
-	}
-	dsn := pgtest.WithDatabase(st.server.DSN(), st.database)
 	fmt.Fprintf(out, "filling it with %d repositories, %d entries, %d revisions\n",
 		opt.repositories, opt.repositories*entriesEach, opt.repositories*entriesEach*revisionsEach)
 	fill := fmt.Sprintf(schema, opt.repositories, entriesEach, revisionsEach)
-	for _, sql := range []string{fill, "VACUUM ANALYZE"} {
-		if err := st.exec(ctx, dsn, sql); err != nil {
-			return nil, err
+	for _, sql := range []string{fill, "VACUUM ANALYZE repositories, entries, revisions"} {
+		if err := st.Exec(ctx, sql); err != nil {
+			return nil, st.Close(err)
 		}
 	}
-	if st.pageDSN, err = st.pageUser(ctx, dsn); err != nil {
-		return nil, err
-	}
-	// Before the pages come: afterwards there may be no slot left for it.
-	st.observer, err = newObserver(ctx, st.server, dsn)
-	return st, err
+	return st, nil
 }
 
-func findServer(ctx context.Context, opt options, out *os.File) (*pgtest.Server, error) {
-	if opt.dsn != "" {
-		return pgtest.Attach(ctx, opt.dsn)
-	}
-	fmt.Fprintln(out, "looking for a PostgreSQL")
-	pgtest.Download = embedded.Download
-	return pgtest.Start(ctx, pgtest.Options{MaxConnections: opt.maxConns})
+// sight is what the server had done up to a moment. A wave is what came between
+// two of them.
+type sight struct {
+	queries  demo.Count // executions of otherEntries
+	accepted demo.Count // connections of pages
+	refused  demo.Count // known from a log only
 }
 
-// pageUser gives the DSN of the pages. On a server of our own they have a role
-// of their own, as any program should: the slots reserved for superusers are
-// not for them.
-func (st *stage) pageUser(ctx context.Context, dsn string) (string, error) {
-	if !st.server.Owned() {
-		return dsn, nil
+// look takes a sight. db is the pages' pool, at rest.
+func look(ctx context.Context, o *demo.Observer, db *sql.DB) (s sight, err error) {
+	if s.queries, err = o.Queries(ctx); err != nil {
+		return s, err
 	}
-	if err := st.exec(ctx, dsn, "CREATE ROLE "+pageRole+" LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO "+pageRole); err != nil {
-		return "", err
-	}
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return "", err
-	}
-	u.User = url.User(pageRole)
-	return u.String(), nil
-}
-
-// pageRole is the role of the pages on a server of our own.
-const pageRole = "web"
-
-func (st *stage) quoted() string { return pgx.Identifier{st.database}.Sanitize() }
-
-// exec runs sql, of one or more statements, on a connection of its own.
-func (st *stage) exec(ctx context.Context, dsn, sql string) error {
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	_, err = conn.PgConn().Exec(ctx, sql).ReadAll()
-	return err
-}
-
-// errLeftBehind is in an error that says what could not be removed.
-var errLeftBehind = errors.New("something is left behind")
-
-// close removes all that setStage made, and adds to err what it could not. It
-// runs after Ctrl-C too, so it takes no context from above.
-func (st *stage) close(err error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if st.observer != nil {
-		st.observer.close(ctx)
-	}
-	var left error
-	if !st.server.Owned() {
-		left = st.exec(ctx, st.server.DSN(), "DROP DATABASE IF EXISTS "+st.quoted()+" WITH (FORCE)")
-	}
-	if left = errors.Join(left, st.server.Close()); left != nil {
-		err = errors.Join(err, fmt.Errorf("%w: %w", errLeftBehind, left))
-	}
-	return err
+	s.accepted, s.refused, err = o.Connections(ctx, db)
+	return s, err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coalesce-pgx/coalesce/examples/internal/demo"
 	"github.com/coalesce-pgx/coalesce/internal/pgtest"
 	"github.com/jackc/pgx/v5"
 )
@@ -87,7 +87,7 @@ func TestInterruptLeavesNothingBehind(t *testing.T) {
 	defer cancel()
 	// So many that it cannot be over in that time.
 	_, err := runHere(ctx, t, options{pages: 20000, repositories: 40, dsn: dsn})
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errLeftBehind) {
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, demo.ErrLeftBehind) {
 		t.Errorf("got %v, want %v alone", err, context.DeadlineExceeded)
 	}
 	wantNoDatabases(t, dsn)
@@ -125,32 +125,18 @@ func TestPagesAreDealtUnevenly(t *testing.T) {
 	}
 }
 
-func TestRefusedConnectionsAreNotCountedAsAccepted(t *testing.T) {
-	log := `12:00 [1] web@x LOG:  connection authorized: user=web database=x
-12:00 [2] postgres@x LOG:  connection authorized: user=postgres database=x
-12:00 [3] web@x LOG:  connection authorized: user=web database=x
-12:00 [3] web@x FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute
-12:00 [4] [unknown]@[unknown] FATAL:  sorry, too many clients already
-`
-	accepted, refused := connections(log)
-	if accepted.n != 1 || refused.n != 2 {
-		t.Errorf("got %d accepted and %d refused, want 1 and 2", accepted.n, refused.n)
-	}
-}
-
 func TestVerdictFailsWhenThePromiseIsBroken(t *testing.T) {
-	good := tally{driver: "coalesce-pgx", queries: count{n: 4, known: true}}
-	outage := tally{driver: "pgx", failed: 100, queries: count{n: 100, known: true}}
+	good := tally{driver: "coalesce-pgx", queries: demo.Count{N: 4, Known: true}}
+	outage := tally{driver: "pgx", failed: 100, queries: demo.Count{N: 100, Known: true}}
 	if err := verdict([]tally{outage, good}, 4); err != nil {
 		t.Errorf("got %v, want no error", err)
 	}
 	for name, broken := range map[string]tally{
 		"a failed page":    {driver: "coalesce-pgx", failed: 1},
-		"too many queries": {driver: "coalesce-pgx", queries: count{n: 5, known: true}},
+		"too many queries": {driver: "coalesce-pgx", queries: demo.Count{N: 5, Known: true}},
 	} {
 		if err := verdict([]tally{outage, broken}, 4); err == nil {
 			t.Errorf("%s: got no error", name)
 		}
 	}
-	report(io.Discard, &observer{server: new(pgtest.Server)}, []tally{outage, good}, options{})
 }

@@ -1,0 +1,9 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/coalesce-pgx/coalesce/examples/internal/demo"
+)
+
+func TestReadersShareOneQueryAndSeeTheWrite(t *testing.T) { demo.Test(t, "sqlc", program) }
