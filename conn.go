@@ -134,7 +134,7 @@ func (c *conn) dropUnless(done *bool) {
 // run runs a statement, nil for one that begins a transaction, on the server
 // connection of c.
 func run[T any](ctx context.Context, c *conn, t *text, do func(*link) (T, error)) (T, error) {
-	if err := c.learn(ctx, t); err != nil {
+	if err := c.consult(ctx, t); err != nil {
 		var none T
 		return none, err
 	}
@@ -164,10 +164,19 @@ func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue,
 // answer answers a query: shared if it may be, on its own otherwise.
 func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
 	defer c.settled()
+	// Locks are given back, by migration tools for one, and the pool prefers
+	// the connection that was used last.
+	if l := c.link; l != nil && l.needReset && l.locks && !l.tainted {
+		if l, err := c.own(ctx); err != nil {
+			return nil, err
+		} else if !l.txOpen() {
+			l.askLocks(ctx)
+		}
+	}
 	t := c.k.texts.get(query)
 	call := callOf(ctx)
 	if cause := c.private(t, call); cause != "" {
-		if err := c.learn(ctx, t); err != nil {
+		if err := c.consult(ctx, t); err != nil {
 			c.k.memo.countPrivate(cause)
 			return nil, err
 		}
@@ -218,7 +227,7 @@ func (c *conn) private(t *text, call call) string {
 		return CauseFresh
 	case l != nil && l.txOpen():
 		return CauseTransaction
-	case l != nil && l.tainted:
+	case l != nil && (l.tainted || l.locks):
 		return CauseSession
 	case l != nil && l.busy():
 		return CauseBusy

@@ -1074,6 +1074,50 @@ func TestWriteIsSeenThroughWhatOnlyTheWriterKnows(t *testing.T) {
 	}
 }
 
+func TestWhatWasAddedToPgCatalogCounts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by(`CREATE TABLE t AS SELECT 1 AS n; CREATE TYPE pair AS (a int, b int);
+		CREATE FUNCTION pg_catalog.lower(int) RETURNS int LANGUAGE sql AS 'SELECT 1';
+		CREATE FUNCTION pg_catalog.bump_up() RETURNS int LANGUAGE sql AS 'SELECT 1';
+		CREATE FUNCTION pg_catalog.pure(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1';
+		CREATE FUNCTION pair_vol(pair) RETURNS int LANGUAGE sql AS 'SELECT 1';
+		CREATE VIEW v AS SELECT lower(n) FROM t;
+		CREATE VIEW w AS SELECT upper('x')`)
+	f.verdicts([]verdictCase{
+		{"private", "SELECT lower(n) FROM t"},
+		{"private", "SELECT pg_catalog.lower(n) FROM t"},
+		{"private", "SELECT bump_up() FROM t"},
+		{"private", "SELECT * FROM v"},
+		{"holdable", "SELECT pure(n) FROM t"},
+		{"holdable", "SELECT * FROM w"},
+		{"holdable", "SELECT upper('x') FROM t"},
+	})
+	f.by("CREATE OPERATOR pg_catalog.+ (RIGHTARG = pair, FUNCTION = pair_vol)")
+	f.do("CREATE TABLE again(n int)")
+	f.verdicts([]verdictCase{{"private", "SELECT ROW(n, n)::pair FROM t"}})
+}
+
+func TestViewsOfColumnListsAndJSON(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by(`CREATE TABLE t AS SELECT 1 AS n, '{"a": 1}'::jsonb AS j;
+		CREATE FUNCTION ok(int) RETURNS bool LANGUAGE sql AS 'SELECT true';
+		CREATE DOMAIN odd AS int CHECK (ok(VALUE));
+		CREATE DOMAIN fine AS int CHECK (VALUE > 0);
+		CREATE VIEW listed AS SELECT x.b FROM t, json_to_record('{"a": 1, "b": 2}') AS x(a odd, b int);
+		CREATE VIEW good AS SELECT (j->>'a')::int AS a FROM t ORDER BY n`)
+	cases := []verdictCase{{"private", "SELECT * FROM listed"}}
+	if get[int](t, f.plain, "SELECT current_setting('server_version_num')::int") >= 170000 {
+		f.by(`CREATE VIEW json AS SELECT JSON_VALUE(j, '$.a' RETURNING odd)::text AS a FROM t`)
+		cases = append(cases, verdictCase{"private", "SELECT * FROM json"})
+	}
+	f.verdicts(cases)
+	f.by("DROP DOMAIN odd CASCADE")
+	f.do("CREATE TABLE again(n int)")
+	f.verdicts([]verdictCase{{"holdable", "SELECT * FROM good"}})
+}
+
 func TestHiddenVolatileCodeIsNamed(t *testing.T) {
 	t.Parallel()
 	for setupSQL, want := range map[string]string{

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -444,6 +445,77 @@ func TestScopeKeepsTenantsOfHooksApart(t *testing.T) {
 		return nil
 	})
 	noErrors(t, receive(t, errs))
+}
+
+func TestAStatementThatIsRefusedChangesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t AS SELECT 1 AS n", `CREATE FUNCTION odd() RETURNS int LANGUAGE plpgsql AS $$
+		BEGIN PERFORM set_config('search_path', 'pg_catalog, public', false); EXECUTE 'SELEC 1'; RETURN 1; EXCEPTION WHEN division_by_zero THEN RETURN 2; END $$`,
+		"CREATE PROCEDURE odd_p() LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('search_path', 'pg_catalog, public', false); COMMIT; EXECUTE 'SELEC 1'; END $$")
+	f.db.SetMaxOpenConns(1)
+	get[int](t, f.db, "SELECT n FROM t")
+	for _, refused := range []string{
+		"SELEC 1", "frobnicate t", "SELECT nowhere()", "SELECT n FROM nowhere", "SELECT set_config('a.b', 'c', false) FROM nowhere", "UPDATE t SET m = bump()",
+		"SELECT pg_advisory_lock(1), nothing FROM t", "DO 'x' LANGUAGE", "SELECT bump() FROM t WHERE",
+	} {
+		for _, run := range []func() error{
+			func() error { _, err := f.db.Exec(refused); return err },
+			func() error { return f.db.QueryRow(refused).Scan(new(any)) },
+			func() error { return f.db.QueryRow(refused, pgx.QueryExecModeSimpleProtocol).Scan(new(any)) },
+		} {
+			held := f.stats().Held
+			if run() == nil {
+				t.Errorf("%s: no error", refused)
+			}
+			get[int](t, f.db, "SELECT n FROM t")
+			same(t, "held after "+refused, f.stats().Held, held+1)
+		}
+	}
+	for _, failed := range []string{"CALL odd_p()", "SELECT pg_advisory_lock(7); SELEC 1 FROM", "SELECT pg_advisory_lock(7); SELECT n, m FROM t", "SELECT odd()", "SELECT 1/0 FROM t WHERE set_config('a.b', 'c', false) = 'c'"} {
+		f := newFixtureOn(t, f.dsn, setup{})
+		f.db.SetMaxOpenConns(1)
+		get[int](t, f.db, "SELECT n FROM t")
+		if _, err := f.db.Exec(failed); err == nil {
+			t.Errorf("%s: no error", failed)
+		}
+		get[int](t, f.db, "SELECT n FROM t")
+		if s := f.stats(); s.Held > 0 && !strings.Contains(failed, "SELEC 1 FROM") {
+			t.Errorf("after %s: %+v", failed, s)
+		}
+	}
+}
+
+func TestAConnectionSharesAgainOnceItsAdvisoryLocksAreGivenBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t AS SELECT 1 AS n")
+	f.db.SetMaxOpenConns(1)
+	read := func(what, want string) {
+		t.Helper()
+		before := f.stats()
+		get[int](t, f.db, "SELECT n FROM t")
+		get[int](t, f.db, "SELECT n FROM t")
+		after := f.stats()
+		got := "shared"
+		if after.PrivateBy[coalesce.CauseSession] == before.PrivateBy[coalesce.CauseSession]+2 {
+			got = "private"
+		}
+		same(t, what, got, want)
+	}
+	f.do("SELECT pg_advisory_lock(1), pg_advisory_lock(2)")
+	read("both held", "private")
+	same(t, "given back", get[bool](t, f.db, "SELECT pg_advisory_unlock(1)"), true)
+	read("one held", "private")
+	same(t, "given back", get[bool](t, f.db, "SELECT pg_advisory_unlock(2)"), true)
+	read("none held", "shared")
+	f.do("SELECT pg_try_advisory_lock_shared(3)")
+	read("a shared one held", "private")
+	f.do("SELECT pg_advisory_unlock_all()")
+	read("all given back", "shared")
+	f.do("SELECT pg_advisory_lock(4)", "SET search_path = pg_catalog, public", "SELECT pg_advisory_unlock(4)")
+	read("the session is another all the same", "private")
+	same(t, "connections", f.seen.dials.Load(), 1)
 }
 
 func TestAdvisoryLocksAreTaken(t *testing.T) {

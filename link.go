@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,7 @@ type link struct {
 	wasReset  bool // the last call of reset did so
 	needReset bool // the pool has lent it out anew since it was last used
 	tainted   bool // the session may differ from a fresh one
+	locks     bool // the session may hold advisory locks
 	exposed   bool // its *pgx.Conn was handed out
 	inTx      bool // where pg is nil; pgx knows better
 	dirty     dirt // what the open transaction may have written
@@ -94,7 +96,7 @@ func (l *link) busy() bool { return l.pg != nil && l.pg.PgConn().IsBusy() }
 
 // interchangeable reports whether a fresh connection would do as well.
 func (l *link) interchangeable() bool {
-	return !l.tainted && !l.exposed && !l.dead() && !l.txOpen() && !l.busy()
+	return !l.tainted && !l.locks && !l.exposed && !l.dead() && !l.txOpen() && !l.busy()
 }
 
 // reset does what database/sql asked for when it lent the connection out.
@@ -335,14 +337,34 @@ func (l *link) convert(args []driver.NamedValue) ([]driver.NamedValue, error) {
 	return out, nil
 }
 
+// begun is a statement that was sent.
+type begun struct {
+	*text
+	// tainted and locks are those of the link before.
+	tainted, locks bool
+}
+
 // begin notes what a statement may do to the session, before it is sent: a
 // failure may come after the deed.
-func (l *link) begin(query string) *text {
+func (l *link) begin(query string) begun {
 	t := l.k.texts.get(query)
-	if t.Sure.Taints || !t.plain && l.k.known(t).Taints {
-		l.tainted = true
+	b := begun{t, l.tainted, l.locks}
+	e := &t.Sure
+	if !t.plain && !e.Taints {
+		e = &l.k.known(t).Effect
 	}
-	return t
+	l.tainted = l.tainted || e.Taints
+	l.locks = l.locks || e.Locks
+	return b
+}
+
+// refused reports whether the server has found a statement wrong before it ran
+// any of it: a mistake in the text, with its place, that no code has come upon
+// while it was running.
+func (b begun) refused(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && strings.HasPrefix(pe.Code, "42") && pe.Position > 0 && pe.Where == "" && pe.InternalQuery == "" &&
+		b.Cause != statement.CauseSeveral
 }
 
 // finish raises the versions of what a statement may have written, whether it
@@ -412,7 +434,20 @@ func (l *link) cleaned() {
 			return
 		}
 	}
-	l.tainted = l.exposed
+	l.tainted, l.locks = l.exposed, false
+}
+
+const heldLocks = "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid())"
+
+// askLocks asks the server whether the session still holds advisory locks.
+func (l *link) askLocks(ctx context.Context) {
+	if l.pg == nil {
+		return
+	}
+	res := l.pg.PgConn().ExecParams(ctx, heldLocks, nil, nil, nil, nil).Read()
+	if res.Err == nil && len(res.Rows) == 1 {
+		l.locks = string(res.Rows[0][0]) != "f"
+	}
 }
 
 const forgetTime = 5 * time.Second
@@ -503,19 +538,23 @@ func (t *tap) StmtQueryContext(ctx context.Context, s driver.StmtQueryContext, q
 
 // opened notes the rows of a query. One that writes has perhaps not finished
 // yet, but may have: its version is raised now and when the rows are closed.
-func (t *tap) opened(a *text, rows driver.Rows, err error) {
+func (t *tap) opened(a begun, rows driver.Rows, err error) {
 	again := t.done(a, err)
 	if err != nil {
 		return
 	}
 	t.rows, t.writer = rows, nil
 	if again {
-		t.writer = a
+		t.writer = a.text
 	}
 }
 
-func (t *tap) done(a *text, err error) (again bool) {
-	again = t.link.finish(a)
+func (t *tap) done(a begun, err error) (again bool) {
+	if a.refused(err) {
+		t.link.tainted, t.link.locks = a.tainted, a.locks
+		return false
+	}
+	again = t.link.finish(a.text)
 	if a.Cleans && err == nil {
 		t.link.cleaned()
 	}

@@ -164,20 +164,20 @@ func (k *Connector) known(t *text) *judged {
 	return j
 }
 
-// learn loads the catalog before a statement that may write, if that was not
+// consult loads the catalog before a statement that may write, if that was not
 // done lately: else it would count as one that writes everything and changes
 // its session, and a database that is only written to would learn nothing
 // better for ever. Its error is one of dialling; what else may go wrong, the
 // statement itself will show.
-func (c *conn) learn(ctx context.Context, t *text) error {
-	if c.k.off || t != nil && t.Tx != statement.TxBegin && (t.plain || t.Sure.Schema) {
+func (c *conn) consult(ctx context.Context, t *text) error {
+	if c.k.off || t != nil && t.Tx != statement.TxBegin && (t.plain || t.Sure.Schema && t.Taints == t.Sure.Taints) {
 		return nil
 	}
 	s, now := c.k.snapshot.Load(), c.k.memo.now()
 	if s != nil && (c.k.current(s, now) || now-s.begun < catalogGap) {
 		return nil
 	}
-	if l := c.link; l != nil && (l.txOpen() || l.tainted || l.busy() || l.dead()) {
+	if l := c.link; l != nil && (l.txOpen() || l.tainted || l.locks || l.busy() || l.dead()) {
 		return nil
 	}
 	if _, err := c.loadCatalog(ctx, s); err != nil && err != errLost && c.link == nil {

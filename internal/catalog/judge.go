@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/coalesce-pgx/coalesce/internal/statement"
 )
@@ -21,7 +23,7 @@ type Verdict struct {
 	// Sequences: the answer depends on one.
 	Sequences bool
 	// Opaque: the answer depends on tables that nobody can name, those that a
-	// STABLE function or a policy reads.
+	// STABLE function or a policy reads, or on the system catalog.
 	Opaque bool
 	// Unknown names were not in the catalog: it may be out of date.
 	Unknown bool
@@ -63,6 +65,7 @@ func (j *judge) limit(c statement.Class, cause, reason string) {
 // names takes in what the names of a text can do; via says through which
 // view, in words that follow a verb's object.
 func (j *judge) names(a *statement.Analysis, via string) {
+	j.v.Opaque = j.v.Opaque || a.Opaque
 	for _, name := range a.Functions {
 		j.function(name, via)
 	}
@@ -103,6 +106,11 @@ func (j *judge) names(a *statement.Analysis, via string) {
 func (j *judge) function(name, via string) {
 	f, user := j.s.functions[name]
 	j.typed = j.typed || user
+	if statement.RunsCode(name) {
+		for _, t := range slices.Sorted(maps.Keys(j.s.types)) {
+			j.typ(t, via)
+		}
+	}
 	if !user && !statement.BuiltinFunction(name) {
 		j.unknown(statement.CauseUnknownFunction, "calls "+name+", which is not in the catalog"+via)
 		return
@@ -145,6 +153,7 @@ func (j *judge) typ(name, via string) {
 	}
 	j.volatility(t.input, "has a value of the type "+name+", whose input function is ", via)
 	for _, check := range t.checks {
+		j.v.Opaque = j.v.Opaque || check.Opaque
 		for _, f := range check.Functions {
 			j.function(f, via)
 		}
@@ -193,6 +202,7 @@ func (j *judge) relation(name string, rel *relation, via string) {
 	j.v.Writes = j.v.Writes || def.Sure.Writes
 	j.v.Schema = j.v.Schema || def.Sure.Schema
 	j.v.Taints = j.v.Taints || def.Sure.Taints
+	j.v.Locks = j.v.Locks || def.Sure.Locks
 	j.names(def, through)
 }
 
@@ -206,6 +216,11 @@ func (j *judge) touches(a *statement.Analysis) {
 	}
 	var todo []string
 	for _, name := range a.Tables {
+		if strings.HasPrefix(name, "pg_") && !slices.Contains(a.Functions, name) {
+			// A write to the system catalog itself, perhaps.
+			j.v.Schema, j.v.All = true, true
+			return
+		}
 		if _, ok := j.s.relations[name]; ok {
 			todo = append(todo, name)
 		} else {

@@ -10,9 +10,10 @@ const Prelude = `SELECT pg_catalog.set_config(name, 'off', true) FROM pg_catalog
 // waits for no lock: what a view uses is read off its stored tree, since
 // pg_get_viewdef would wait for whoever alters a table that the view names.
 //
-// Objects of pg_catalog and information_schema are left out, those that the
-// statement package knows by itself, and temporary tables: a session that
-// has some is not clean.
+// Objects of pg_catalog and information_schema are left out, which the
+// statement package knows by itself, unless somebody has added them (their
+// number is 16384 at least), and temporary tables: a session that has some is
+// not clean.
 const Query = `WITH ns AS MATERIALIZED (
 	SELECT oid FROM pg_catalog.pg_namespace
 	WHERE nspname NOT IN ('pg_catalog', 'information_schema')
@@ -26,7 +27,7 @@ const Query = `WITH ns AS MATERIALIZED (
 	LEFT JOIN pg_catalog.pg_aggregate a ON a.aggfnoid = p.oid
 	LEFT JOIN pg_catalog.pg_proc t ON t.oid = a.aggtransfn
 	LEFT JOIN pg_catalog.pg_proc f ON f.oid = a.aggfinalfn
-	WHERE p.pronamespace IN (SELECT oid FROM ns)
+	WHERE p.pronamespace IN (SELECT oid FROM ns) OR p.oid >= 16384 AND p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace
 ), called AS MATERIALIZED (
 	SELECT d.classid, d.objid, fn.volatile
 	FROM fn
@@ -55,8 +56,9 @@ const Query = `WITH ns AS MATERIALIZED (
 	FROM pg_catalog.pg_rewrite w JOIN pg_catalog.pg_class c ON c.oid = w.ev_class
 	WHERE w.ev_type = '1' AND c.relkind = 'v' AND c.relnamespace IN (SELECT oid FROM ns)
 ), node AS MATERIALIZED (
-	SELECT DISTINCT tree.relname, m[1] AS field, m[2]::pg_catalog.oid AS id
-	FROM tree, pg_catalog.regexp_matches(tree.tree, ':(funcid|aggfnoid|winfnoid|opno|relid|resulttype|consttype|vartype|funcresulttype|opresulttype|row_typeid) ([0-9]+)', 'g') AS m
+	SELECT DISTINCT tree.relname, m[1] AS field, id::pg_catalog.oid AS id
+	FROM tree, pg_catalog.regexp_matches(tree.tree, ':(funcid|aggfnoid|winfnoid|opnos?|eqop|sortop|relid|[a-z_]*typ[a-z]*) (?:[(]o )?([0-9][0-9 ]*)', 'g') AS m,
+	pg_catalog.regexp_split_to_table(pg_catalog.btrim(m[2]), ' ') AS id
 ), flags AS MATERIALIZED (
 	SELECT relid, pg_catalog.string_agg(flag, '') AS flags FROM flag GROUP BY relid
 )
@@ -69,13 +71,12 @@ FROM node JOIN pg_catalog.pg_class c ON node.field = 'relid' AND c.oid = node.id
 UNION ALL
 SELECT 'uses', node.relname::text, 'function', CASE WHEN p.pronamespace IN (SELECT oid FROM ns) THEN 'u' END, p.proname::text
 FROM node
-LEFT JOIN pg_catalog.pg_operator o ON node.field = 'opno' AND o.oid = node.id
+LEFT JOIN pg_catalog.pg_operator o ON node.field IN ('opno', 'opnos', 'eqop', 'sortop') AND o.oid = node.id
 JOIN pg_catalog.pg_proc p ON p.oid = CASE
-	WHEN node.field = 'opno' THEN o.oprcode::pg_catalog.oid
-	WHEN node.field IN ('funcid', 'aggfnoid', 'winfnoid') THEN node.id END
+	WHEN node.field IN ('funcid', 'aggfnoid', 'winfnoid') THEN node.id ELSE o.oprcode::pg_catalog.oid END
 UNION ALL
 SELECT DISTINCT 'uses', node.relname::text, 'type', NULL, t.typname::text
-FROM node JOIN pg_catalog.pg_type t ON node.field LIKE '%type%' AND node.id >= 16384 AND t.oid = node.id
+FROM node JOIN pg_catalog.pg_type t ON node.field LIKE '%typ%' AND node.id >= 16384 AND t.oid = node.id
 UNION ALL
 SELECT 'uses', tree.relname::text, 'word', NULL, word.word
 FROM tree JOIN (VALUES
@@ -107,14 +108,14 @@ SELECT 'operator', o.oprname::text, p.provolatile::text, d.deptype::text, NULL
 FROM pg_catalog.pg_operator o
 JOIN pg_catalog.pg_proc p ON p.oid = o.oprcode
 LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_operator'::pg_catalog.regclass AND d.objid = o.oid AND d.deptype = 'e'
-WHERE o.oprnamespace IN (SELECT oid FROM ns)
+WHERE o.oprnamespace IN (SELECT oid FROM ns) OR o.oid >= 16384 AND o.oprnamespace = 'pg_catalog'::pg_catalog.regnamespace
 UNION ALL
 SELECT 'type', t.typname::text, t.typtype::text, p.provolatile::text, pg_catalog.pg_get_constraintdef(k.oid)
 FROM pg_catalog.pg_type t
 JOIN pg_catalog.pg_proc p ON p.oid = t.typinput
 LEFT JOIN pg_catalog.pg_class c ON c.oid = t.typrelid
 LEFT JOIN pg_catalog.pg_constraint k ON k.contypid = t.oid AND k.contype = 'c'
-WHERE t.typnamespace IN (SELECT oid FROM ns) AND t.typelem = 0 AND coalesce(c.relkind, 'c') = 'c'
+WHERE (t.typnamespace IN (SELECT oid FROM ns) OR t.oid >= 16384 AND t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace) AND t.typelem = 0 AND coalesce(c.relkind, 'c') = 'c'
 UNION ALL
 SELECT 'cast', pg_catalog.concat('the cast from ', pg_catalog.format_type(c.castsource, NULL), ' to ', pg_catalog.format_type(c.casttarget, NULL)),
 	fn.volatile, d.deptype::text, NULL

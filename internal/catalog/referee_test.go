@@ -59,6 +59,7 @@ func TestShareableStatementsDoNothingOnTheServer(t *testing.T) {
 
 	admin := connect(t, ctx, s.DSN())
 	defer admin.Close(ctx)
+	mustRun(t, ctx, admin, "SET statement_timeout = 0")
 	mustRun(t, ctx, admin, "CREATE DATABASE setup TEMPLATE template0")
 	setup := &replay{tb: t, c: connect(t, ctx, pgtest.WithDatabase(s.DSN(), "setup"))}
 	for _, sql := range files["test_setup.sql"] {
@@ -508,4 +509,90 @@ func (r *replay) needsPrivacy(ctx context.Context, sql string) bool {
 		return true // not a plain read
 	}
 	return string(results[2].Rows[0][0]) == "true"
+}
+
+// snapshotOf is what a database with these objects says.
+func snapshotOf(t *testing.T, rows ...catalog.Row) *catalog.Snapshot {
+	t.Helper()
+	s, err := catalog.Parse(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestLookUpsInTheCatalogDependOnEveryWrite(t *testing.T) {
+	s := snapshotOf(t,
+		catalog.Row{Kind: "relation", Name: "t", A: "r"},
+		catalog.Row{Kind: "relation", Name: "v", A: "v"},
+		catalog.Row{Kind: "uses", Name: "v", A: "relation", Text: "t"},
+		catalog.Row{Kind: "uses", Name: "v", A: "function", Text: "format_type"},
+		catalog.Row{Kind: "type", Name: "known", A: "d", B: "i", Text: "CHECK (to_regclass(VALUE) IS NOT NULL)"},
+	)
+	for sql, want := range map[string]bool{
+		"SELECT to_regclass('t')":                    true,
+		"SELECT a FROM t WHERE a = 't'::regclass":    true,
+		"SELECT has_table_privilege('t', $1) FROM t": true,
+		"SELECT a FROM v":                            true,
+		"SELECT $1::known":                           true,
+		"SELECT a, now() FROM t":                     false,
+	} {
+		if v := s.Judge(statement.Analyze(sql)); v.Class != statement.Joinable || v.Opaque != want {
+			t.Errorf("%s: %v (%s), opaque %v, want %v", sql, v.Class, v.Reason, v.Opaque, want)
+		}
+	}
+}
+
+func TestWritesToTheSystemCatalogTouchEverything(t *testing.T) {
+	s := snapshotOf(t, catalog.Row{Kind: "relation", Name: "t", A: "r"})
+	for sql, want := range map[string]bool{
+		"UPDATE pg_class SET relname = t.a FROM t":                          true,
+		"WITH d AS (DELETE FROM pg_catalog.pg_description) SELECT * FROM t": true,
+		"INSERT INTO t VALUES (pg_backend_pid(), pg_column_size($1))":       false,
+	} {
+		if v := s.Judge(statement.Analyze(sql)); !v.Writes || v.All != want || v.Schema != want {
+			t.Errorf("%s: writes %v, everything %v, schema %v, want %v", sql, v.Writes, v.All, v.Schema, want)
+		}
+	}
+}
+
+func TestFunctionsThatRunInputFunctionsCountAsTheWorstOfAllTypes(t *testing.T) {
+	for _, c := range []struct {
+		rows []catalog.Row
+		want statement.Class
+	}{
+		{nil, statement.Joinable},
+		{[]catalog.Row{{Kind: "type", Name: "mood", A: "e", B: "s"}, {Kind: "type", Name: "positive", A: "d", B: "s", Text: "CHECK (VALUE > 0)"}}, statement.Joinable},
+		{[]catalog.Row{{Kind: "type", Name: "odd", A: "b", B: "v"}}, statement.Private},
+		{[]catalog.Row{{Kind: "type", Name: "counted", A: "d", B: "s", Text: "CHECK (count_it(VALUE))"}, {Kind: "function", Name: "count_it", A: "v"}}, statement.Private},
+	} {
+		v := snapshotOf(t, c.rows...).Judge(statement.Analyze("SELECT pg_input_is_valid($1, $2)"))
+		if v.Class != c.want || v.Writes != (c.want == statement.Private) {
+			t.Errorf("%v: %v (%s), writes %v, want %v", c.rows, v.Class, v.Reason, v.Writes, c.want)
+		}
+	}
+}
+
+// Names that only newer servers have may be a user's own on an older one.
+func TestFunctionsNamedLikeBuiltInOnesCountAsTheWorstOfBoth(t *testing.T) {
+	for _, c := range []struct {
+		sql, volatility string
+		want            statement.Class
+	}{
+		{"SELECT any_value(1)", "i", statement.Holdable},
+		{"SELECT any_value(1)", "s", statement.Joinable},
+		{"SELECT any_value(1)", "v", statement.Private},
+		{"SELECT public.any_value(1)", "i", statement.Holdable},
+		{"SELECT public.any_value(1)", "v", statement.Private},
+		{"SELECT json_value(1)", "v", statement.Private},
+		{"SELECT system_user(1)", "v", statement.Private},
+		{"SELECT to_regtypemod(1)", "i", statement.Joinable},
+		{"SELECT uuidv7()", "i", statement.Private},
+	} {
+		name := strings.TrimPrefix(c.sql[len("SELECT "):strings.IndexByte(c.sql, '(')], "public.")
+		s := snapshotOf(t, catalog.Row{Kind: "function", Name: name, A: c.volatility})
+		if v := s.Judge(statement.Analyze(c.sql)); v.Class != c.want {
+			t.Errorf("%s with a function of volatility %s: %v (%s), want %v", c.sql, c.volatility, v.Class, v.Reason, c.want)
+		}
+	}
 }

@@ -43,7 +43,7 @@ const (
 	parenCast           // CAST (, XMLSERIALIZE (: a type follows AS
 	parenCTE            // the query of a CTE
 	parenCTENames       // the column names of a CTE
-	parenOn             // DISTINCT ON (: an expression may follow it directly
+	parenOn             // DISTINCT ON (, RETURNING WITH (: an expression may follow it directly
 	parenOperator       // OPERATOR (: likewise
 	parenType           // modifiers of a type: a literal may follow it
 	parenTimeType       // modifiers of TIME
@@ -53,10 +53,11 @@ const (
 	parenClauses        // an XML or JSON function of the grammar, with clauses of its own
 )
 
-// level is where a parenthesis stands in a FROM clause.
+// level is what is under way in a parenthesis.
 type level struct {
-	from bool // a FROM clause is under way in it: behind a comma stands a relation
-	item bool // it was opened where a relation could stand, for a join perhaps
+	from  bool // a FROM clause: behind a comma stands a relation
+	item  bool // it was opened where a relation could stand, for a join perhaps
+	group bool // a GROUP BY clause: behind a comma may stand ROLLUP or CUBE
 }
 
 // cteState is the place in a WITH clause.
@@ -125,6 +126,7 @@ type scanner struct {
 	named     bool // the chain names an object, no call
 
 	expectType bool
+	compares   bool // the last DISTINCT is that of IS DISTINCT FROM
 
 	// The statement.
 	first       bool    // no word of it was seen yet
@@ -155,6 +157,8 @@ type scanner struct {
 	tx     Tx
 	taints bool
 	cleans bool
+	opaque bool
+	locks  bool // it may take or give back advisory locks of the session
 	// nameTaints: a name that is not built in may change the session.
 	nameTaints bool
 
@@ -334,7 +338,7 @@ func (s *scanner) push(open paren, cte cteState) {
 	}
 	s.stack = append(s.stack, open)
 	s.levels = append(s.levels, s.level)
-	s.level = level{item: s.namesRelation()}
+	s.level = level{item: s.namesRelation(), group: s.level.group && s.prevWord == kwSets && s.earlier == kwGrouping}
 }
 
 func (s *scanner) top() paren {
@@ -380,6 +384,13 @@ func (s *scanner) callsAnything(does bool) {
 // judge applies the verdict on a name.
 func (s *scanner) judge(v verdict, verb, name string) {
 	j := &verdicts[v]
+	s.opaque = s.opaque || v == vCatalog
+	s.locks = s.locks || v == vLocks
+	if v == vCode {
+		s.unknown = true
+		s.nameTaints = s.nameTaints || s.runsCalls()
+		s.limitName(rankPrivate, Private, CauseUnknownFunction, verb+name+", which "+j.how)
+	}
 	taints := j.taints && s.runsCalls()
 	limit := s.limit
 	if v == vNone {
@@ -449,9 +460,9 @@ func (s *scanner) analysis() *Analysis {
 		s.limit(rankJoinable, Joinable, CauseTime, "has a literal that may mean the current time")
 	}
 	a := &Analysis{
-		Effect: Effect{s.class, s.cause, s.reason, s.writes, s.schema, s.taints || s.nameTaints},
-		Sure:   Effect{s.sure.class, s.sure.cause, s.sure.reason, s.sure.writes, s.sure.schema, s.taints},
-		Tx:     s.tx, Cleans: s.cleans,
+		Effect: Effect{s.class, s.cause, s.reason, s.writes, s.schema, s.taints || s.nameTaints, s.locks},
+		Sure:   Effect{s.sure.class, s.sure.cause, s.sure.reason, s.sure.writes, s.sure.schema, s.taints, s.locks},
+		Tx:     s.tx, Cleans: s.cleans, Opaque: s.opaque,
 		Backslash: s.lex.backslash,
 		Key:       sha256.Sum256(s.norm.form()),
 	}

@@ -360,12 +360,14 @@ func (l *lexer) dollar(i int) token {
 	return token{kind: tokString, start: i, end: body + n + len(tag)}
 }
 
-// numberEnd takes digits, a fraction and an exponent. What newer versions
-// also take as a number (0x1F, 1_000) leaves an identifier behind, as in older
-// ones, where it is an identifier.
+// numberEnd takes digits, a fraction and an exponent. Underscores between
+// digits start an identifier in older versions, but one that only names a
+// column of the result. What else newer versions take as a number (0x1F) leaves
+// an identifier behind, as in older ones.
 func numberEnd(sql string, i int) int {
 	digits := func(i int) int {
-		for i < len(sql) && class[sql[i]]&isDigit != 0 {
+		first := i
+		for i < len(sql) && (class[sql[i]]&isDigit != 0 || i > first && sql[i] == '_' && i+1 < len(sql) && class[sql[i+1]]&isDigit != 0) {
 			i++
 		}
 		return i

@@ -68,22 +68,25 @@ func (s *scanner) keyword(kw keyword) {
 	case kwFrom:
 		// Not that of EXTRACT, SUBSTRING or TRIM, nor IS DISTINCT FROM.
 		top := s.top()
-		if s.prevWord != kwDistinct && s.verb != kwCopy && (len(s.stack) == 0 || top == parenQuery || top == parenCTE) {
+		if !(s.prevWord == kwDistinct && s.compares) && s.verb != kwCopy && (len(s.stack) == 0 || top == parenQuery || top == parenCTE) {
 			s.level.from = s.prev != tokDot || s.level.from
 		}
 	case kwWhere, kwGroup, kwHaving, kwWindow, kwUnion, kwExcept, kwIntersect, kwOrder, kwLimit, kwOffset:
 		s.level.from = s.level.from && s.prev == tokDot
+		s.level.group = false
+	case kwBy:
+		s.level.group = s.prevWord == kwGroup && s.before != tokDot
+	case kwReturning:
+		s.level.group = false
 	case kwCascade:
 		if s.verb == kwTruncate {
 			// It follows every foreign key, whatever its action.
 			s.callsAnything(true)
 		}
 	case kwSelect:
-		s.level.from = false
+		s.level.from, s.level.group = false, false
 		s.queries = s.queries || s.role == roleDDL && !s.stores
-		if s.prev == tokOpen && s.top() == parenPlain {
-			s.stack[len(s.stack)-1] = parenQuery
-		}
+		s.startsQuery()
 	case kwMerge:
 		s.merge = true
 		s.write()
@@ -100,10 +103,12 @@ func (s *scanner) keyword(kw keyword) {
 		}
 		s.into = true
 		s.limit(rankWrite, Private, CauseWrite, "makes a table (SELECT INTO)")
+	case kwDistinct:
+		s.compares = s.prevWord == kwIs && s.before != tokDot || s.prevWord == kwNot && s.earlier == kwIs
 	case kwFetch:
-		s.level.from = s.level.from && s.prev == tokDot
+		s.level.from, s.level.group = s.level.from && s.prev == tokDot, false
 	case kwFor:
-		s.level.from = s.level.from && s.prev == tokDot
+		s.level.from, s.level.group = s.level.from && s.prev == tokDot, false
 		switch s.nextKeyword() {
 		case kwUpdate:
 			s.limit(rankLock, Private, CauseLock, "locks rows (FOR UPDATE)")
@@ -125,6 +130,7 @@ func (s *scanner) keyword(kw keyword) {
 	case kwTemp, kwTemporary:
 		s.temp = true
 	case kwWith:
+		s.startsQuery()
 		// A time without date becomes a timetz by today's offset.
 		if s.nextKeyword() == kwTime && (s.prevWord == kwTime || s.prev == tokClose && s.closed == parenTimeType) {
 			s.limit(rankJoinable, Joinable, CauseTime, "uses time with time zone, which depends on the date")
@@ -137,6 +143,13 @@ func (s *scanner) keyword(kw keyword) {
 		s.danger = s.danger || s.role == roleExplain
 	case kwHold:
 		s.taints = s.taints || s.role == roleExplain && s.prevWord == kwWith
+	}
+}
+
+// startsQuery notes that tok, if it follows a parenthesis, starts a query in it.
+func (s *scanner) startsQuery() {
+	if top := s.top(); s.prev == tokOpen && (top == parenPlain || top == parenClauses) {
+		s.stack[len(s.stack)-1] = parenQuery
 	}
 }
 
@@ -227,7 +240,7 @@ func (s *scanner) namesRelation() bool {
 	case kwJoin:
 		return true
 	case kwFrom, kwOnly, kwLateral:
-		return s.level.from || s.level.item
+		return s.level.from || s.level.item || s.prevWord == kwOnly && s.earlier == kwTable && s.role == roleRead
 	case kwTable:
 		return s.role == roleRead
 	}
@@ -265,14 +278,14 @@ func (s *scanner) beforeParenthesis(t token, w *word, kw keyword, cat category, 
 		switch {
 		case kw == kwCast:
 			s.open = parenCast
-		case kw == kwOn && s.prevWord == kwDistinct:
+		case kw == kwOn && s.prevWord == kwDistinct, kw == kwWith && s.prevWord == kwReturning:
 			s.open = parenOn
 		}
 	case cat == catColumn:
 		s.open = s.columnKeyword(t, w, kw, end)
 	case s.isSyntax(kw):
 	case kw == kwSets && s.prevWord == kwGrouping:
-	case (kw == kwRollup || kw == kwCube) && s.prevWord == kwBy && s.earlier == kwGroup:
+	case (kw == kwRollup || kw == kwCube) && s.level.group && (s.prevWord == kwBy || s.prev == tokComma || s.prev == tokOpen):
 	case (s.role != roleRead || s.danger) && s.isWriteSyntax(kw):
 	default:
 		s.callOrAlias(t, w, kw, cat, end)
@@ -350,6 +363,8 @@ func (s *scanner) isSyntax(kw keyword) bool {
 		return s.prevWord == kwTime
 	case kwMaterialized:
 		return s.cte == cteAs
+	case kwRows:
+		return s.fromChain && s.nextKeyword() == kwFrom
 	case kwContent, kwDocument:
 		return s.prev == tokOpen && s.top() == parenXMLParse
 	}
@@ -388,7 +403,7 @@ func (s *scanner) ends(kw keyword, cat category, afterDot bool) bool {
 	}
 	switch cat {
 	case catNone:
-		return kw != kwPath
+		return true
 	case catColumn:
 		return kw != kwBetween && kw != kwSetof && kw != kwNational
 	case catFunction:
@@ -449,7 +464,8 @@ func (s *scanner) typeName(t token, w *word) {
 	}
 	switch v {
 	case vHoldable:
-	case vSystem, vTime:
+	case vCatalog, vTime:
+		s.opaque = s.opaque || v == vCatalog
 		if s.sure.rank < rankJoinable {
 			s.judge(v, "casts to ", s.spell(t))
 		}

@@ -1,7 +1,5 @@
 package statement
 
-import "unicode/utf8"
-
 // maxName is the length that PostgreSQL clips identifiers to.
 const maxName = 63
 
@@ -115,13 +113,25 @@ func (s *nameSet) place(i int) {
 }
 
 // clip returns the length of the longest prefix of a long name that fits and
-// does not cut a character in two.
+// does not cut a character in two. Characters are as long as their first bytes
+// say, valid or not.
 func clip(name []byte) int {
-	n := maxName
-	for n > 0 && !utf8.RuneStart(name[n]) {
-		n--
+	n := 0
+	for {
+		next := n + 1
+		switch c := name[n]; {
+		case c >= 0xf0 && c < 0xf8:
+			next = n + 4
+		case c >= 0xe0 && c < 0xf0:
+			next = n + 3
+		case c >= 0xc0 && c < 0xe0:
+			next = n + 2
+		}
+		if next > maxName {
+			return n
+		}
+		n = next
 	}
-	return n
 }
 
 // appendName appends what the identifier t stands for: folded, or without its

@@ -63,7 +63,7 @@ const (
 	CauseStable          = "stable function" // joinable only: depends on more than session settings
 	CauseUnknownFunction = "unknown function"
 	CauseSession         = "session-bound"
-	CauseCatalog         = "system catalog"
+	CauseCatalog         = "system catalog" // joinable if it is only looked up in
 	CauseSeveral         = "several statements"
 	CauseNotRead         = "not a read"
 	CauseUnparsed        = "unparsed"
@@ -105,6 +105,10 @@ type Effect struct {
 	// fresh one. Casts to types that are not built in are not counted: enums
 	// are too common, and a CHECK of a domain that changes the session too odd.
 	Taints bool
+
+	// Locks reports whether the text may take or give back advisory locks of
+	// the session, which is all that it then need differ in.
+	Locks bool
 }
 
 // Analysis is what Analyze found out about a text. It is immutable and safe
@@ -121,6 +125,10 @@ type Analysis struct {
 
 	// Cleans reports whether the text is DISCARD ALL.
 	Cleans bool
+
+	// Opaque reports whether the answer depends on what no name in the text
+	// leads to: the system catalog, in which functions and casts look things up.
+	Opaque bool
 
 	// Backslash reports whether an ordinary literal has a backslash: with
 	// standard_conforming_strings off the text would mean something else.
@@ -156,6 +164,13 @@ func BuiltinFunction(name string) bool {
 	w := &d.words[d.lookup(hash(name), name, false)]
 	// A type's name is a cast where it is used as a function.
 	return w.function != vNone || w.typ != vNone || w.keyword.isFunction()
+}
+
+// RunsCode reports whether a built-in function of this name runs code that its
+// arguments name, such as the input function of any type.
+func RunsCode(name string) bool {
+	d := dict()
+	return d.words[d.lookup(hash(name), name, false)].function == vCode
 }
 
 // BuiltinOperator reports whether PostgreSQL has an operator of this name.

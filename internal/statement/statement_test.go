@@ -28,7 +28,7 @@ func TestSharing(t *testing.T) {
 			"SELECT count(*) FILTER (WHERE a > 1) OVER (PARTITION BY b ORDER BY c ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
 			"SELECT rank() OVER w, percentile_cont(0.5) WITHIN GROUP (ORDER BY a) FROM t WINDOW w AS (PARTITION BY b)",
 			"SELECT a FROM t GROUP BY GROUPING SETS ((a), (b)), c HAVING (grouping(a) = 0)",
-			"SELECT a FROM t GROUP BY ROLLUP (a, b)",
+			"SELECT a FROM t GROUP BY ROLLUP (a, b)", "SELECT a FROM t GROUP BY a, ROLLUP (b), CUBE (c)", "SELECT a FROM t GROUP BY GROUPING SETS (CUBE (a), (b), ROLLUP (c))",
 			"SELECT DISTINCT ON (a) a, lower(b) FROM t",
 			"SELECT * FROM t FETCH FIRST 5 ROWS ONLY",
 			"SELECT * FROM t FETCH NEXT (2) ROWS WITH TIES",
@@ -61,6 +61,9 @@ func TestSharing(t *testing.T) {
 			"SELECT /* nextval() /* nested */ */ 1 -- random()",
 			"SELECT 'known nowhere todays 1now2'"[:28] + "'",
 			"SELECT @id FROM t WHERE a = @name",
+			"SELECT any_value(a), date_add(b, interval '1 day', 'UTC'), array_sort(c), array_reverse(c), crc32(d), gamma(e), casefold(f) FROM t",
+			"SELECT uuid_extract_timestamp(a), unicode_assigned(b), pg_lsn(c), json_agg_strict(d), jsonb_object_agg_unique(e, f) FROM t",
+			"SELECT JSON_ARRAY(SELECT a FROM t ORDER BY b RETURNING jsonb), JSON_ARRAYAGG(a ABSENT ON NULL), JSON_SERIALIZE(b RETURNING text) FROM t",
 		}},
 		{"what changes without a write is only joined", Joinable, CauseTime, []string{
 			"SELECT now()", "SELECT CURRENT_TIMESTAMP", "SELECT current_timestamp(3)", "SELECT localtimestamp", "SELECT LOCALTIME",
@@ -74,8 +77,10 @@ func TestSharing(t *testing.T) {
 			"SELECT current_user", "SELECT SESSION_USER", "SELECT user", "SELECT current_role", "SELECT current_catalog", "SELECT current_schema",
 			"SELECT current_schema()", "SELECT current_database()", "SELECT current_schemas(true)", "SELECT system_user",
 		}},
-		{"catalog look-ups by cast are only joined", Joinable, CauseCatalog, []string{
+		{"catalog look-ups are only joined", Joinable, CauseCatalog, []string{
 			"SELECT 't'::regclass", "SELECT regclass 't'", "SELECT CAST($1 AS regtype)", "SELECT version()", "SELECT pg_typeof(1)",
+			"SELECT to_regclass('t')", "SELECT obj_description(1)", "SELECT has_table_privilege('t', 'select')", "SELECT pg_get_viewdef('v')",
+			"SELECT pg_catalog.pg_get_serial_sequence('t', 'a')", "SELECT format_type($1, NULL)", "SELECT to_regtypemod('varchar(9)')", "SELECT pg_partition_root('t')",
 		}},
 		{"columns that locks and maintenance change are only joined", Joinable, CauseSystemColumn, []string{
 			"SELECT ctid, * FROM t", "SELECT t.xmax FROM t",
@@ -89,23 +94,26 @@ func TestSharing(t *testing.T) {
 			"SELECT * FROM t TABLESAMPLE bernoulli (10)", "SELECT * FROM t tablesample system (10) repeatable (1)",
 			"SELECT query_to_xml('delete from t', true, true, '')", "SELECT table_to_xml('t', true, true, '')", "SELECT ts_stat('select x()')",
 			"SELECT 'a' LIKE 'b' ESCAPE random()::text", "SELECT DISTINCT ON (a) random() FROM t", "SELECT a OPERATOR(pg_catalog.+) random() FROM t",
-			"SELECT CASE random() WHEN 1 THEN 2 END", "SELECT uuidv7()",
+			"SELECT CASE random() WHEN 1 THEN 2 END", "SELECT uuidv7()", "SELECT random(1, 6)", "SELECT random_normal()", "SELECT array_sample(a, 1) FROM t",
 		}},
 		{"session-bound functions are private", Private, CauseSession, []string{
 			"SELECT pg_backend_pid() + 0", "SELECT currval('s')", "SELECT lastval()", "SELECT txid_current()", "SELECT pg_current_xact_id()",
 			"SELECT pg_current_snapshot()", "SELECT pg_my_temp_schema()", "SELECT inet_client_addr()", "SELECT inet_server_port()",
-			"SELECT pg_listening_channels()", "SELECT current_query()", "SELECT current_setting('app.tenant')", "SELECT pg_trigger_depth()",
+			"SELECT pg_listening_channels()", "SELECT current_query()", "SELECT pg_settings_get_flags('a')", "SELECT current_setting('app.tenant')", "SELECT pg_trigger_depth()",
 		}},
 		{"functions that are not built in are private", Private, CauseUnknownFunction, []string{
 			"SELECT bump()", "SELECT dblink('x', 'delete from t')", "SELECT public.lower('x')", "SELECT x.y.lower('x')", "SELECT \"Lower\"('x')",
 			"SELECT \"coalesce\"(1)", "SELECT \"user\"(1)", "SELECT public.select(1)", "SELECT treat(a AS int)",
-			"SELECT join(1)", "SELECT NOT ilike(1)", "SELECT value(1)", "SELECT filter(1)", "SELECT over(1)", "SELECT by(1)", "SELECT a FROM set(1)",
+			"SELECT a FROM t GROUP BY a ORDER BY b, rollup(c)", "SELECT t.group by, rollup(a) FROM t", "SELECT a FROM t GROUP BY lower(b, cube(c))",
+			"SELECT a FROM t GROUP BY (a, rollup(b))", "SELECT a FROM t GROUP BY a HAVING b IN (c, rollup(d))", "SELECT a FROM (SELECT b FROM t GROUP BY b) u, rollup(c)",
+			"SELECT a FROM t GROUP BY a UNION SELECT b, rollup(c) FROM t", "SELECT join(1)", "SELECT NOT ilike(1)", "SELECT value(1)", "SELECT filter(1)", "SELECT over(1)", "SELECT by(1)", "SELECT a FROM set(1)",
 			"SELECT DISTINCT ON (a) f(1) FROM t", "SELECT a OPERATOR(pg_catalog.+) f(1) FROM t", "SELECT f (a) FROM t", "SELECT a, f(b) AS (c) FROM t",
 			"SELECT * FROM a, f(1) AS (a int)", "WITH x AS (SELECT 1) SELECT 1, y(1)", "SELECT 'a' LIKE 'b' ESCAPE f(1)", "SELECT xmlparse(content f(1))",
 			"SELECT JSON_OBJECT('a' VALUE f(1))", "SELECT JSON_OBJECT(value(1): 2)", "SELECT JSON_VALUE(a, '$' PASSING f(1) AS b) FROM t",
 			"SELECT JSON_VALUE(a, '$' DEFAULT f(1) ON ERROR) FROM t", "SELECT sum(a) OVER (ORDER BY a RANGE f(1) PRECEDING) FROM t",
 			"SELECT 1 FETCH FIRST f(1) ROWS ONLY", "SELECT a AT TIME ZONE f(1) FROM t", "SELECT 1FROM t, f(1)",
-			"SELECT \"zone\".f(1) FROM t",
+			"SELECT \"zone\".f(1) FROM t", "SELECT public.any_value(a) FROM t",
+			"SELECT domain_in('1', 1, -1)", "SELECT pg_input_is_valid('1', 'mood')",
 		}},
 		{"types that are not built in are private", Private, CauseUnknownType, []string{
 			"SELECT a::mood FROM t", "SELECT CAST(a AS mood) FROM t", "SELECT mood 'happy'", "SELECT a::public.int4 FROM t", "SELECT public.date '2020-01-01'",
@@ -115,7 +123,7 @@ func TestSharing(t *testing.T) {
 			"SELECT JSON_VALUE(a, '$' RETURNING mood) FROM t", "SELECT * FROM xmltable('x' PASSING a COLUMNS b mood)", "SELECT mood E'x'", "SELECT mood $$x$$",
 			"SELECT a::/**/mood FROM t", "SELECT a::setof int FROM t",
 			"SELECT * FROM json_to_record('{}') between(a mood)", "SELECT * FROM json_to_record('{}') over(rows mood)",
-			"SELECT * FROM f WITH ORDINALITY AS (a mood)", "SELECT a.n'x'",
+			"SELECT * FROM f WITH ORDINALITY AS (a mood)", "SELECT a.n'x'", "SELECT json_value 'x'", "SELECT system_user 'x'",
 		}},
 		{"operators that are not built in are private", Private, CauseOperator, []string{
 			"SELECT a <=> b FROM t", "SELECT a OPERATOR(public.+) b FROM t", "SELECT a =@ b FROM t", "SELECT @#@ 24",
@@ -146,8 +154,8 @@ func TestSharing(t *testing.T) {
 		{"catalogs are private", Private, CauseCatalog, []string{
 			"SELECT * FROM pg_class", "SELECT * FROM PG_Catalog.pg_class", "SELECT * FROM \"pg_class\"", "SELECT count(*) FROM pg_prepared_statements",
 			"SELECT * FROM information_schema.columns", "SELECT * FROM \"information_schema\".tables", "SELECT * FROM pg_stat_activity",
-			"TABLE pg_settings", "SELECT * FROM pg_catalog.foo", "SELECT to_regclass('t')", "SELECT obj_description(1)", "SELECT has_table_privilege('t', 'select')",
-			"SELECT pg_get_viewdef('v')", "SELECT * FROM pg_temp.t", "SELECT * FROM pg_toast.x", "SELECT information_schema._pg_truetypid(1)",
+			"TABLE pg_settings", "SELECT * FROM pg_catalog.foo", "SELECT pg_get_viewdef(oid) FROM pg_class", "SELECT pg_stat_get_numscans(1)",
+			"SELECT * FROM pg_temp.t", "SELECT * FROM pg_toast.x", "SELECT information_schema._pg_truetypid(1)",
 		}},
 		{"what is no SQL is private", Private, CauseUnparsed, []string{
 			"SELECT 'a", "SELECT \"a", "SELECT $$a", "SELECT $a$ $b$", "SELECT /* a", "SELECT /* /* */", "SELECT \x00 1", "SELECT 'a\x00b'", "SELECT -- \x00\n 1",
@@ -275,10 +283,11 @@ func TestTaints(t *testing.T) {
 		"SET local.x = 1", "SET local TO 1", "SET transaction_isolation = 'serializable'", "RESET x", "RESET ROLE", "DISCARD PLANS", "DISCARD TEMP",
 		"SELECT set_config('a', 'b', true)", "CREATE TEMP TABLE t (a int)", "CREATE LOCAL TEMPORARY VIEW v AS SELECT 1", "SELECT 1 INTO TEMP t",
 		"CREATE TABLE pg_temp.t (a int)", "SELECT * FROM pg_temp_3.t", "LOAD 'x'", "LISTEN c", "UNLISTEN *", "DO 'x'", "CALL p()", "EXECUTE p",
-		"PREPARE p AS SELECT 1", "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "SELECT pg_advisory_lock(1)", "SELECT pg_try_advisory_lock_shared(1)",
-		"SELECT pg_advisory_unlock_all()", "SELECT bump()", "SELECT setseed(0.5)", "INSERT INTO t (a) VALUES (f(1))", "UPDATE t SET a = public.lower(a)",
+		"PREPARE p AS SELECT 1", "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
+		"SELECT bump()", "SELECT setseed(0.5)", "INSERT INTO t (a) VALUES (f(1))", "UPDATE t SET a = public.lower(a)",
 		"WITH i AS (INSERT INTO t (a) VALUES (f(1)) RETURNING id) SELECT * FROM i", "COPY (SELECT f(1)) TO STDOUT", "CREATE TABLE t AS SELECT f(1)",
 		"CREATE TABLE t AS EXECUTE p", "CREATE INDEX i ON t (f(a))", "ALTER TABLE t ADD c int DEFAULT f(1)", "CREATE EXTENSION x", "EXPLAIN ANALYZE EXECUTE p",
+		"INSERT INTO t (a) VALUES (1) RETURNING WITH (OLD AS o, NEW AS n) f(o.a)",
 		"SELECT a <=> b FROM t", "SELECT 1; SET x = 1", "SELECT 1; frobnicate", "frobnicate", "SELECT 'x", "SELECT query_to_xml('select f()', true, true, '')",
 	} {
 		if !Analyze(sql).Taints {
@@ -290,15 +299,29 @@ func TestTaints(t *testing.T) {
 		"INSERT INTO public.t (a, b) VALUES (1, lower($1)), (nextval('s'), now()) ON CONFLICT (a) WHERE (b) DO UPDATE SET (a, b) = (excluded.a, 1) RETURNING id",
 		"INSERT INTO t AS x (a) SELECT a FROM u JOIN (SELECT 1) v ON (true)", "UPDATE t SET (a, b) = (1, 2), c = coalesce(c, 0)", "DELETE FROM t WHERE a IN (1)",
 		"MERGE INTO t USING s ON (a = b) WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1, 2)", "TRUNCATE t", "COPY t (a, b) FROM STDIN WITH (FORMAT csv)",
+		"MERGE INTO t USING s ON a = b WHEN MATCHED THEN DELETE RETURNING merge_action(), t.*", "UPDATE t SET a = 1 RETURNING WITH (OLD AS o) o.a, lower(b)",
 		"CREATE TABLE IF NOT EXISTS public.t (id bigint GENERATED ALWAYS AS IDENTITY (START 1) PRIMARY KEY, n varchar(10) REFERENCES x (y), m mood(3), UNIQUE (n), FOREIGN KEY (a) REFERENCES z (b), CHECK (a > 1)) PARTITION BY RANGE (a)",
 		"CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS i ON ONLY public.t USING btree (lower(a), b) INCLUDE (c) WHERE (b IS NULL)",
 		"CREATE FUNCTION f(a int) RETURNS int LANGUAGE sql AS 'select 1'", "CREATE TYPE mood AS ENUM ('a')", "CREATE VIEW v (a) AS SELECT 1", "DROP FUNCTION f(int)",
 		"ALTER TABLE t ALTER COLUMN a TYPE numeric(9, 2)", "BEGIN", "COMMIT", "SAVEPOINT s", "ROLLBACK TO s", "NOTIFY c", "DECLARE c CURSOR FOR SELECT 1",
 		"FETCH 1 FROM c", "SELECT nextval('s')", "SELECT pg_advisory_xact_lock(1)", "SELECT 1 FROM t FOR UPDATE", "SELECT 1::mood", "VACUUM t (a)", "-- ping",
+		"SELECT pg_advisory_lock(1)", "SELECT pg_advisory_unlock_all()",
 		"SELECT temp FROM t", "GRANT EXECUTE ON FUNCTION f(int) TO u", "SELECT 1 INTO t", "DEALLOCATE ALL", "LOCK TABLE t",
 	} {
 		if Analyze(sql).Taints {
 			t.Errorf("%s taints", sql)
+		}
+	}
+}
+
+func TestAdvisoryLocksOfTheSession(t *testing.T) {
+	for sql, want := range map[string]bool{
+		"SELECT pg_advisory_lock(1)": true, "SELECT pg_try_advisory_lock_shared(1, 2)": true, "SELECT pg_catalog.pg_advisory_unlock(1)": true,
+		"SELECT pg_advisory_unlock_all()": true, "SELECT 1; SELECT PG_ADVISORY_LOCK(1)": true, "INSERT INTO t SELECT pg_try_advisory_lock(a) FROM u": true,
+		"SELECT pg_advisory_xact_lock(1)": false, "SELECT 'pg_advisory_lock(1)'": false, "LOCK TABLE t": false, "SELECT 1": false,
+	} {
+		if a := Analyze(sql); a.Sure.Locks != want || a.Locks != want {
+			t.Errorf("%s: locks %v and %v, want %v", sql, a.Sure.Locks, a.Locks, want)
 		}
 	}
 }
@@ -408,6 +431,7 @@ func TestNames(t *testing.T) {
 		{"SELECT current_date, Count(*) FROM data WHERE x.y = CURRENT_USER", []string{"data", "x", "y"}, []string{"current_date", "count", "current_user"}},
 		{"INSERT INTO s.t (a) VALUES (f(1))", []string{"s", "t", "a", "f"}, []string{"f"}},
 		{"SELECT 1 FROM " + long + ", " + long + "z", []string{long[:62]}, nil},
+		{"SELECT 1 FROM " + long[:62] + "\xbf\xbf", []string{long[:62] + "\xbf"}, nil},
 		{"TRUNCATE a, b", []string{"a", "b"}, nil},
 		{"CREATE TABLE t (a int)", []string{"t", "a", "int"}, nil},
 		{"SELECT 1", nil, nil},
@@ -423,6 +447,28 @@ func TestNames(t *testing.T) {
 	}
 	if want := []string{"mood", "kind"}; !slices.Equal(a.Types, want) {
 		t.Errorf("types %q, want %q", a.Types, want)
+	}
+}
+
+func TestRelations(t *testing.T) {
+	for sql, want := range map[string][]string{
+		"SELECT a, b.c FROM t, s.u AS b JOIN v USING (x) WHERE d IN (SELECT e FROM w)":                {"t", "v", "w", "u"},
+		"SELECT (WITH x AS (SELECT 1) SELECT a FROM t)":                                               {"t"},
+		"SELECT * FROM (WITH x AS (SELECT a FROM t) SELECT b FROM x, u) z":                            {"t", "u"},
+		"SELECT a = ANY (WITH x AS (SELECT 1) SELECT b FROM t), exists(SELECT FROM u)":                {"t", "u"},
+		"SELECT * FROM ROWS FROM (f(a), g(b) AS (c int)) WITH ORDINALITY, t":                          {"t"},
+		"SELECT a AS distinct FROM t":                                                                 {"t"},
+		"SELECT b.is distinct FROM t":                                                                 {"t"},
+		"TABLE ONLY t":                                                                                {"t"},
+		"SELECT 1_0.FROM t":                                                                           {"t"},
+		"SELECT a IS NOT DISTINCT FROM b FROM t":                                                      {"t"},
+		"SELECT * FROM rows, t":                                                                       {"rows", "t"},
+		"SELECT JSON_ARRAY(SELECT a FROM t)":                                                          {"t"},
+		"SELECT extract(year FROM a), trim(b FROM c), d IS DISTINCT FROM e FROM system_user, f(g), t": {"system_user", "t"},
+	} {
+		if got := Analyze(sql).Relations; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", sql, got, want)
+		}
 	}
 }
 

@@ -5,10 +5,8 @@ import (
 	"sync"
 )
 
-// The tables of built-in names come from a fresh PostgreSQL, which PGHOST and
-// PGDATABASE name.
-//
-//go:generate go run ./gen
+// The tables of built-in names come from fresh servers of every version that
+// they cover: see ./gen.
 
 // category is a keyword's class in PostgreSQL's grammar.
 type category uint8
@@ -336,17 +334,10 @@ var dict = sync.OnceValue(func() *dictionary {
 	for _, l := range []struct {
 		names string
 		v     verdict
-	}{{immutableFunctions, vHoldable}, {stableFunctions, vStable}, {volatileFunctions, vAnything}} {
+	}{{immutableFunctions, vHoldable}, {stableFunctions, vAnything}, {volatileFunctions, vAnything}} {
 		for name := range strings.FieldsSeq(l.names) {
-			v := l.v
-			if v != vAnything && strings.HasPrefix(name, "pg_") {
-				v = vCatalog
-			}
-			d.at(name).function = v
+			d.at(name).function = l.v
 		}
-	}
-	for name := range strings.FieldsSeq(pureCatalogNames) {
-		d.at(name).function = vHoldable
 	}
 	for _, l := range lists {
 		for name := range strings.FieldsSeq(l.names) {
@@ -357,7 +348,7 @@ var dict = sync.OnceValue(func() *dictionary {
 		d.at(name).typ = vHoldable
 	}
 	for name := range strings.FieldsSeq(catalogTypes) {
-		d.at(name).typ = vSystem
+		d.at(name).typ = vCatalog
 	}
 	for name := range strings.FieldsSeq(timeTypes) {
 		d.at(name).typ = vTime

@@ -16,29 +16,34 @@ func builtinFunctionNames() map[string]byte {
 	return names
 }
 
-func TestListsNameBuiltInFunctionsOnce(t *testing.T) {
+func TestEveryStableOrVolatileFunctionIsInOneList(t *testing.T) {
 	builtin := builtinFunctionNames()
-	seen := map[string]bool{}
+	in := map[string]int{}
 	for _, l := range lists {
-		if l.names == newerFunctions {
-			continue
-		}
 		for n := range strings.FieldsSeq(l.names) {
-			if builtin[n] == 0 {
+			in[n]++
+			if builtin[n] == 0 && l.names != mergeFunctions {
 				t.Errorf("%s is not built in", n)
 			}
-			if seen[n] {
-				t.Errorf("%s is in two lists", n)
-			}
-			seen[n] = true
+		}
+	}
+	for n, times := range in {
+		if times > 1 {
+			t.Errorf("%s is in %d lists", n, times)
+		}
+	}
+	for n, v := range builtin {
+		if v != 'i' && in[n] == 0 {
+			t.Errorf("%s (%c) is in no list", n, v)
 		}
 	}
 }
 
 func TestNoVolatileFunctionIsShared(t *testing.T) {
+	holdable := strings.Fields(holdableFunctions)
 	for n, v := range builtinFunctionNames() {
 		a := Analyze(`SELECT "` + n + `"()`)
-		if v == 'v' && a.Class != Private || v == 's' && a.Class == Holdable && !slices.Contains(strings.Fields(holdableFunctions), n) {
+		if v == 'v' && a.Class != Private || v == 's' && a.Class == Holdable && !slices.Contains(holdable, n) {
 			t.Errorf("%s (%c) is %v", n, v, a.Class)
 		}
 		if v != 'v' && a.Class != Private && (a.Writes || a.Taints) {
@@ -47,12 +52,40 @@ func TestNoVolatileFunctionIsShared(t *testing.T) {
 	}
 }
 
-func TestFunctionsThatReadTheCatalogAreNotShared(t *testing.T) {
-	shared := strings.Fields(pureCatalogNames + systemFunctions + storedSizeFunctions + timeFunctions)
-	for n := range builtinFunctionNames() {
-		if strings.HasPrefix(n, "pg_") && !slices.Contains(shared, n) && Analyze("SELECT "+n+"()").Class != Private {
-			t.Errorf("%s is shared", n)
+func TestLookUpsInTheCatalogAreJoinedAndDependOnEveryWrite(t *testing.T) {
+	for n := range strings.FieldsSeq(catalogFunctions) {
+		if a := Analyze("SELECT " + n + "()"); a.Class != Joinable || !a.Opaque {
+			t.Errorf("%s is %v, opaque %v", n, a.Class, a.Opaque)
 		}
+	}
+	for n := range strings.FieldsSeq(catalogTypes) {
+		if a := Analyze("SELECT now(), $1::" + n); a.Class != Joinable || !a.Opaque {
+			t.Errorf("a cast to %s is %v, opaque %v", n, a.Class, a.Opaque)
+		}
+	}
+	for _, sql := range []string{"SELECT now(), a, lower(b), c::text FROM t WHERE d = current_user", "SELECT pg_column_size(a) FROM t"} {
+		if a := Analyze(sql); a.Class != Joinable || a.Opaque {
+			t.Errorf("%s is %v, opaque %v", sql, a.Class, a.Opaque)
+		}
+	}
+}
+
+func TestWhatAnswersForOneSessionIsPrivate(t *testing.T) {
+	for n := range strings.FieldsSeq(sessionFunctions + stateFunctions) {
+		if a := Analyze("SELECT " + n + "()"); a.Class != Private {
+			t.Errorf("%s is %v", n, a.Class)
+		}
+	}
+}
+
+func TestWhatRunsCodeThatIsNamedIsPrivateUnlessTheCatalogIsKnown(t *testing.T) {
+	for n := range strings.FieldsSeq(codeFunctions) {
+		if a := Analyze("SELECT " + n + "()"); a.Class != Private || !a.Writes || !a.Taints || a.Sure.Class != Joinable || a.Sure.Writes || a.Sure.Taints || !RunsCode(n) {
+			t.Errorf("%s: %+v", n, a)
+		}
+	}
+	if RunsCode("lower") || RunsCode("zz") {
+		t.Error("RunsCode is true of others")
 	}
 }
 

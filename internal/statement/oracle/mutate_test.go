@@ -39,6 +39,8 @@ var shapes = []string{
 	"NOT W(1)", "NOT W 'x'", "JOIN W(1) ON true", "W JOIN zz(1) ON true", "W (zz(1))", "FILTER (WHERE W(1))", "OVER (W zz)",
 	"FOR UPDATE OF W", "INTO W", "TABLESAMPLE W(1)", "FETCH FIRST W(1) ROWS ONLY", "W $$x$$", "W E'x'", "W--\n(1)", "W/*x*/(1)",
 	"$1W(1)", "1W(1)", "W VALUE zz(1)", "W : zz(1)", "PASSING W(1) AS x", "RETURNING W", "ESCAPE W(1)", "COLUMNS (a W)", "PATH W(1)", "DEFAULT W(1)",
+	"GROUP BY a, W(b)", "GROUP BY W", ".group by, W(b)", "GROUPING SETS (W(b), zz(1))", "ORDER BY a, W(b)", "FROM W", "FROM W FROM (zz(1))",
+	"(WITH a AS (SELECT 1) SELECT b FROM W)", "JSON_ARRAY(SELECT a FROM W)", "JSON_ARRAY(WITH a AS (SELECT 1) SELECT b FROM W, zz(1))",
 }
 
 // mutants calls f with variants of sql, one or two shapes in each, that may or

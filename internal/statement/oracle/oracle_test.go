@@ -56,9 +56,10 @@ type facts struct {
 	tables, functions, operators, types []string // as they are written, unqualified
 	qualified                           bool     // a function, type or operator of some other schema than pg_catalog
 	names                               []string // schemas of tables
-	alien                               bool     // not PostgreSQL's: libpg_query takes parameters where literals belong
-	taints                              bool     // makes or uses something temporary
-	not                                 string   // why the statement cannot be shared, "" if the tree has no objection
+	ctes                                []string
+	alien                               bool   // not PostgreSQL's: libpg_query takes parameters where literals belong
+	taints                              bool   // makes or uses something temporary
+	not                                 string // why the statement cannot be shared, "" if the tree has no objection
 }
 
 func read(tree *pg_query.ParseResult) *facts {
@@ -102,6 +103,8 @@ func (f *facts) walk(m protoreflect.Message) {
 		f.tables = append(f.tables, n.Relname)
 		f.names = append(f.names, n.Schemaname)
 		f.taints = f.taints || n.Relpersistence == "t" || strings.HasPrefix(n.Schemaname, "pg_temp")
+	case *pg_query.CommonTableExpr:
+		f.ctes = append(f.ctes, n.Ctename)
 	case *pg_query.FuncCall:
 		p := parts(n.Funcname)
 		byGrammar := n.Funcformat == pg_query.CoercionForm_COERCE_SQL_SYNTAX ||
@@ -183,6 +186,11 @@ func (f *facts) harmless() bool {
 	return true
 }
 
+// relations returns the tables that are no common table expressions.
+func (f *facts) relations() []string {
+	return slices.DeleteFunc(slices.Clone(f.tables), func(n string) bool { return slices.Contains(f.ctes, n) })
+}
+
 func opaque(a *statement.Analysis) bool {
 	return a.Cause == statement.CauseUnparsed || a.Cause == statement.CauseTooLong
 }
@@ -217,6 +225,9 @@ func check(t *testing.T, sql string, tree *pg_query.ParseResult) (*facts, *state
 	contains(t, sql, "Tables", a.Tables, f.tables)
 	if f.not == "" {
 		contains(t, sql, "Functions", a.Functions, f.functions)
+		if a.Class != statement.Private {
+			contains(t, sql, "Relations", a.Relations, f.relations())
+		}
 		if a.Class != statement.Private && !f.harmless() {
 			t.Errorf("%s: is %v, but the tree has functions %q, types %q, operators %q, tables %q", clip(sql), a.Class, f.functions, f.types, f.operators, f.tables)
 		}
