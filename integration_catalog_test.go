@@ -671,6 +671,9 @@ func (f *fixture) ownWrites(writes []ownWrite) {
 		if by == nil {
 			by = byExec
 		}
+		if f.lacks(w.write[len(w.write)-1]) {
+			continue
+		}
 		c := pinned(f, f.db)
 		f.seenAfter(w.name, fill[i](w.read), func() error {
 			reply(f.db, unrelated)
@@ -743,6 +746,9 @@ func TestWritesOnAServerOfItsOwn(t *testing.T) {
 		{"ALTER VIEW vacl SET (security_invoker = false)", vacl},
 		{"ALTER TABLE acl OWNER TO reader", acl},
 	} {
+		if f.lacks(c.write) {
+			continue
+		}
 		before := reply(reader, c.read)
 		reply(reader, c.read)
 		f.do(c.write)

@@ -105,6 +105,13 @@ func newFixtureOn(t testing.TB, dsn string, s setup) *fixture {
 	return f
 }
 
+// lacks reports whether the server is too old for a statement.
+func (f *fixture) lacks(statement string) bool {
+	f.Helper()
+	since15 := strings.Contains(statement, "MERGE") || strings.Contains(statement, "security_invoker")
+	return since15 && get[int](f, f.plain, "SELECT current_setting('server_version_num')::int") < 150000
+}
+
 func openPlain(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("pgx", dsn)

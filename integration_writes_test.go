@@ -135,6 +135,9 @@ func TestOwnWritesAreSeenOnAServerAtOnce(t *testing.T) {
 	n := get[int](t, f.db, read)
 	dbs := map[string]*sql.DB{"same": f.db, "second": second, "third": third}
 	for _, w := range writes {
+		if f.lacks(w.name) {
+			continue
+		}
 		for where, db := range dbs {
 			same(t, "held before "+w.name+", "+where, get[int](t, db, read), n)
 		}
