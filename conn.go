@@ -30,6 +30,10 @@ type conn struct {
 	// lendable: c is in use, has a link, and it is not settled yet what for.
 	// k.lendable counts these.
 	lendable bool
+	// query and text are those of the last read.
+	query string
+	text  *text
+	keys  keyer
 }
 
 // mayLend notes that c has a link which it may turn out not to need.
@@ -173,7 +177,11 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 			l.askLocks(ctx)
 		}
 	}
-	t := c.k.texts.get(query)
+	t := c.text
+	if t == nil || c.query != query {
+		t = c.k.texts.get(query)
+		c.query, c.text = query, t
+	}
 	call := callOf(ctx)
 	if cause := c.private(t, call); cause != "" {
 		if err := c.consult(ctx, t); err != nil {
@@ -190,7 +198,8 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 	case j.Class == statement.Private:
 		return c.alone(ctx, j.Cause, query, args, prepared)
 	}
-	key, args, err := newKey(t.Analysis, call.scope, prepared, args)
+	key := &c.keys
+	args, err = key.build(t.Analysis, call.scope, prepared, args)
 	if err != nil {
 		return c.alone(ctx, CauseArgument, query, args, prepared)
 	}
@@ -212,7 +221,7 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 	case enteredLed:
 		f.crew.lead(c)
 		sent := copyArgs(args)
-		go f.run(func(ctx context.Context) attempt { return c.k.try(ctx, f, query, sent, prepared) })
+		go f.run(func(ctx context.Context) attempt { return c.k.try(ctx, f, t, query, sent, prepared) })
 		return c.await(ctx, f)
 	}
 	return c.big(ctx, query, args, prepared)
@@ -269,7 +278,8 @@ func (c *conn) big(ctx context.Context, query string, args []driver.NamedValue, 
 		return nil, err
 	}
 	res := &result{scans: c.k.scans.Load()}
-	res.names, res.cols, _ = describe(rows)
+	d := describe(rows, nil)
+	res.names, res.cols = d.names, d.cols
 	return streamed(&stream{replay: replay{res: res}, live: rows, link: l, cancel: cancel}), nil
 }
 
@@ -312,7 +322,7 @@ func (c *conn) await(ctx context.Context, f *flight) (driver.Rows, error) {
 }
 
 // try makes one attempt at the read of a flight.
-func (k *Connector) try(ctx context.Context, f *flight, query string, args []driver.NamedValue, prepared bool) (out attempt) {
+func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, args []driver.NamedValue, prepared bool) (out attempt) {
 	l, err := f.crew.acquire(ctx, k)
 	if err != nil {
 		return attempt{err: err}
@@ -339,7 +349,7 @@ func (k *Connector) try(ctx context.Context, f *flight, query string, args []dri
 		returned = true
 		return attempt{stream: newStream(f, nil, rows, l)}
 	}
-	res, all := drain(rows, f.grow)
+	res, all := drain(rows, &t.columns, f.grow)
 	res.scans = k.scans.Load()
 	returned = true
 	if !all {

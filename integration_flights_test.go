@@ -623,6 +623,10 @@ func heap() int64 {
 
 func TestAFloodOfLargeResultsStaysWithinItsMemory(t *testing.T) {
 	const limit = 16 << 20
+	most := int64(limit + limit/10)
+	if underRace {
+		most += limit / 4
+	}
 	f := newFixture(t, setup{config: coalesce.Config{MaxBytes: limit}})
 	get[int](t, f.db, "SELECT 1")
 	before := heap()
@@ -633,16 +637,19 @@ func TestAFloodOfLargeResultsStaysWithinItsMemory(t *testing.T) {
 		"times":  "date '2001-01-01' + n, n::float8, NULL::int4",
 		"arrays": "ARRAY[n, n], ARRAY[n::text]",
 	} {
-		noErrors(t, receive(t, together(100, func(i int) error {
-			rows, err := f.db.Query("SELECT "+row+" FROM generate_series($1::int4, $1 + 3000) AS n", i*5000)
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for rows.Next() {
-			}
-			return rows.Err()
-		})))
+		for round := range 25 {
+			// Few at a time, since those under way count too.
+			noErrors(t, receive(t, together(4, func(i int) error {
+				rows, err := f.db.Query("SELECT "+row+" FROM generate_series($1::int4, $1 + 3000) AS n", (4*round+i)*5000)
+				if err != nil {
+					return err
+				}
+				defer rows.Close()
+				for rows.Next() {
+				}
+				return rows.Err()
+			})))
+		}
 		f.db.SetMaxIdleConns(0) // pgx's buffers go with its connections
 		f.db.SetMaxIdleConns(2)
 		stored := f.stats().StoredBytes
@@ -650,8 +657,8 @@ func TestAFloodOfLargeResultsStaysWithinItsMemory(t *testing.T) {
 		if stored > limit || stored < limit/2 {
 			t.Errorf("%s: %d bytes are said to be stored", name, stored)
 		}
-		if grown := heap() - before; grown > limit+limit/10 {
-			t.Errorf("%s: the heap has grown by %d bytes, want %d and a tenth at most", name, grown, limit)
+		if grown := heap() - before; grown > most {
+			t.Errorf("%s: the heap has grown by %d bytes, want %d at most", name, grown, most)
 		}
 	}
 	for i := range 40_000 {
@@ -659,8 +666,8 @@ func TestAFloodOfLargeResultsStaysWithinItsMemory(t *testing.T) {
 	}
 	stored := f.stats().StoredBytes
 	t.Logf("single rows: %d kB stored, %d kB of heap", stored>>10, (heap()-before)>>10)
-	if grown := heap() - before; grown > limit+limit/10 {
-		t.Errorf("single rows: the heap has grown by %d bytes, want %d and a tenth at most", grown, limit)
+	if grown := heap() - before; grown > most {
+		t.Errorf("single rows: the heap has grown by %d bytes, want %d at most", grown, most)
 	}
 	if s := f.stats(); s.Evicted == 0 {
 		t.Errorf("nothing had to go: %+v", s)

@@ -50,7 +50,7 @@ const (
 	tagHashedKey
 )
 
-// keyer builds the key of one read.
+// keyer builds the key of one read at a time.
 type keyer struct {
 	buf []byte
 	// saysNow is whether an argument contains a word that PostgreSQL reads as
@@ -66,15 +66,12 @@ type keyer struct {
 // maxDepth ends arguments that contain themselves.
 const maxDepth = 16
 
-var keyers = sync.Pool{New: func() any { return &keyer{buf: make([]byte, 0, 512)} }}
-
-// release returns k to the pool; its key must not be used any more.
+// release ends the use of the key.
 func (k *keyer) release() {
-	k.args, k.copied, k.saysNow = nil, false, false
+	k.args = nil
 	if cap(k.buf) > 64<<10 {
-		k.buf = make([]byte, 0, 512)
+		k.buf = nil
 	}
-	keyers.Put(k)
 }
 
 // errUnkeyed tells why an argument has no certain encoding.
@@ -84,25 +81,24 @@ func (e *errUnkeyed) Error() string {
 	return fmt.Sprintf("an argument of type %v cannot be compared with certainty", e.t)
 }
 
-// newKey encodes all that can change the answer of a read of this text, and
+// build encodes all that can change the answer of a read of this text, and
 // returns the arguments to send in place of args, also with an error, which is
 // an errUnkeyed. A panic of an argument's Value method passes through.
-func newKey(a *statement.Analysis, scope string, prepared bool, args []driver.NamedValue) (*keyer, []driver.NamedValue, error) {
-	k := keyers.Get().(*keyer)
+func (k *keyer) build(a *statement.Analysis, scope string, prepared bool, args []driver.NamedValue) ([]driver.NamedValue, error) {
 	k.buf = append(k.buf[:0], tagPlainKey)
 	k.buf = append(k.buf, a.Key[:]...)
 	k.buf = appendBool(k.buf, prepared)
 	k.string(scope)
-	k.args = args
+	k.args, k.copied, k.saysNow, k.depth = args, false, false, 0
 	for i := range args {
 		if err := k.arg(i); err != nil {
 			// Those whose Valuer was asked are not asked again.
 			args := k.args
 			k.release()
-			return nil, args, err
+			return args, err
 		}
 	}
-	return k, k.args, nil
+	return k.args, nil
 }
 
 // key is valid until release.
@@ -420,7 +416,7 @@ func appendBool(b []byte, v bool) []byte {
 }
 
 // copyArgs returns args with a copy of everything the caller could change
-// once its call has returned. It holds only what newKey has accepted.
+// once its call has returned. It holds only what a keyer has accepted.
 func copyArgs(args []driver.NamedValue) []driver.NamedValue {
 	args = slices.Clone(args)
 	for i, a := range args {

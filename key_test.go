@@ -22,11 +22,10 @@ import (
 
 func keyOf(t testing.TB, scope string, args ...any) string {
 	t.Helper()
-	k, _, err := newKey(&statement.Analysis{}, scope, false, namedArgs(args))
-	if err != nil {
-		t.Fatalf("newKey(%#v): %v", args, err)
+	var k keyer
+	if _, err := k.build(&statement.Analysis{}, scope, false, namedArgs(args)); err != nil {
+		t.Fatalf("build(%#v): %v", args, err)
 	}
-	defer k.release()
 	return string(k.key())
 }
 
@@ -112,9 +111,9 @@ func TestArgumentsThatCannotBeComparedAreSaidSo(t *testing.T) {
 		loop, r, complex(1, 2), pgx.NamedArgs{"a": map[string]int{}}, []map[string]int{{"a": 1}},
 		rewriter{}, sql.Out{}, &sql.NullString{}, (*shout)(nil),
 	} {
-		k, _, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
+		_, err := new(keyer).build(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
 		var unkeyed *errUnkeyed
-		if k != nil || !errors.As(err, &unkeyed) {
+		if !errors.As(err, &unkeyed) {
 			if _, ok := arg.(driver.Valuer); ok && err == nil {
 				continue // its value stands for it
 			}
@@ -125,7 +124,7 @@ func TestArgumentsThatCannotBeComparedAreSaidSo(t *testing.T) {
 
 func TestAValuersErrorIsForPgxToTell(t *testing.T) {
 	want := errors.New("no value")
-	_, args, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{failing{want}}))
+	args, err := new(keyer).build(&statement.Analysis{}, "", false, namedArgs([]any{failing{want}}))
 	if err == nil {
 		t.Fatal("it was keyed")
 	}
@@ -146,12 +145,14 @@ func TestArgumentsThatSayNowAreNoticed(t *testing.T) {
 		"now": true, " Today 10:00": true, "{yesterday,2024-01-01}": true, "[tomorrow,)": true, status("NOW"): true,
 		"nowhere": false, "know": false, "renow": false, "": false, "2024-01-01": false, 5: false,
 	} {
-		k, _, err := newKey(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
+		var k keyer
+		_, err := k.build(&statement.Analysis{}, "", false, namedArgs([]any{arg}))
 		if err != nil || k.saysNow != want {
 			t.Errorf("%q: saysNow = %v, %v; want %v", arg, k.saysNow, err, want)
 		}
 	}
-	k, _, _ := newKey(&statement.Analysis{}, "", false, namedArgs([]any{[]string{"a", "today"}}))
+	var k keyer
+	k.build(&statement.Analysis{}, "", false, namedArgs([]any{[]string{"a", "today"}}))
 	if !k.saysNow {
 		t.Error("[]string{a, today}: saysNow is false")
 	}

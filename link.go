@@ -525,28 +525,31 @@ func (t *tap) StmtExecContext(ctx context.Context, s driver.StmtExecContext, que
 func (t *tap) ConnQueryContext(ctx context.Context, c driver.QueryerContext, query string, args []driver.NamedValue) (context.Context, driver.Rows, error) {
 	a := t.link.begin(query)
 	rows, err := c.QueryContext(ctx, query, args)
-	t.opened(a, rows, err)
-	return ctx, rows, err
+	return ctx, t.opened(a, rows, err), err
 }
 
 func (t *tap) StmtQueryContext(ctx context.Context, s driver.StmtQueryContext, query string, args []driver.NamedValue) (context.Context, driver.Rows, error) {
 	a := t.link.begin(query)
 	rows, err := s.QueryContext(ctx, args)
-	t.opened(a, rows, err)
-	return ctx, rows, err
+	return ctx, t.opened(a, rows, err), err
 }
 
 // opened notes the rows of a query. One that writes has perhaps not finished
 // yet, but may have: its version is raised now and when the rows are closed.
-func (t *tap) opened(a begun, rows driver.Rows, err error) {
+// It returns the rows that sqlmw shall wrap: none where unwrap takes the others.
+func (t *tap) opened(a begun, rows driver.Rows, err error) driver.Rows {
 	again := t.done(a, err)
 	if err != nil {
-		return
+		return nil
 	}
 	t.rows, t.writer = rows, nil
 	if again {
 		t.writer = a.text
 	}
+	if _, ok := rows.(*stdlib.Rows); ok || !again {
+		return nil
+	}
+	return rows
 }
 
 func (t *tap) done(a begun, err error) (again bool) {

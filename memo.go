@@ -1,7 +1,6 @@
 package coalesce
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"runtime"
@@ -24,8 +23,11 @@ const (
 	// growStep is the least that a flight takes from the budget at a time; it
 	// takes as much again as it has, so that draining seldom needs the lock.
 	growStep = 1 << 10
+	// moveGap is how long a use of a held result counts as recent: to note each
+	// would touch the memory of three others.
+	moveGap = time.Second
 	// entryBytes is what a held result costs beside its values and its key.
-	entryBytes = 336
+	entryBytes = 304
 )
 
 // textID names a text, whatever its arguments.
@@ -43,8 +45,8 @@ type memo struct {
 
 	mu      sync.Mutex // guards all below
 	flights map[string]*flight
-	held    map[string]*list.Element // of *entry; the elements are in lru
-	lru     *list.List               // most recently used in front
+	held    map[string]*entry
+	lru     entry                    // the ring of the held: next is the most recently used, prev the least
 	used    int64                    // bytes of held results, their keys, and flights under way
 	big     map[textID]time.Duration // until when
 	// running are the flights under way. It has more than flights when writes
@@ -54,8 +56,11 @@ type memo struct {
 	count   counters
 }
 
-// entry is a held result. Its fields are immutable.
+// entry is a held result. Its fields are immutable, but for those of the ring.
 type entry struct {
+	prev, next *entry        // guarded by memo.mu
+	moved      time.Duration // when it came to the front; guarded by memo.mu
+
 	key      string
 	res      *result
 	clock    clock
@@ -137,15 +142,40 @@ const (
 )
 
 func newMemo(maxBytes, maxResult int64) *memo {
-	return &memo{
+	m := &memo{
 		maxBytes: maxBytes, maxResult: maxResult, start: time.Now(),
 		flights: make(map[string]*flight),
 		running: make(map[*flight]struct{}),
-		held:    make(map[string]*list.Element),
-		lru:     list.New(),
+		held:    make(map[string]*entry),
 		big:     make(map[textID]time.Duration),
 		count:   counters{private: make(map[string]uint64)},
 	}
+	m.lru.prev, m.lru.next = &m.lru, &m.lru
+	return m
+}
+
+// toFrontLocked puts e, which is in the ring or new, at its front.
+func (m *memo) toFrontLocked(e *entry, now time.Duration) {
+	e.out()
+	e.moved = now
+	e.prev, e.next = &m.lru, m.lru.next
+	e.prev.next, e.next.prev = e, e
+}
+
+// out takes e out of the ring, if it is in.
+func (e *entry) out() {
+	if e.next != nil {
+		e.prev.next, e.next.prev = e.next, e.prev
+		e.prev, e.next = nil, nil
+	}
+}
+
+// oldestLocked returns the least recently used of the held, or nil.
+func (m *memo) oldestLocked() *entry {
+	if e := m.lru.prev; e != &m.lru {
+		return e
+	}
+	return nil
 }
 
 // now is the time since the memo was made. The monotonic clock alone costs half
@@ -165,17 +195,18 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 		return enteredAlone, nil, nil
 	}
 	if ttl > 0 {
-		if el, ok := m.held[string(key)]; ok {
-			e := el.Value.(*entry)
+		if e, ok := m.held[string(key)]; ok {
 			age := now - e.resolved
 			switch {
 			case e.version < version || !c.comparable(e.clock):
 				m.count.invalidated++
-				m.dropLocked(el)
+				m.dropLocked(e)
 			case age >= e.ttl:
-				m.dropLocked(el)
+				m.dropLocked(e)
 			case age < ttl:
-				m.lru.MoveToFront(el)
+				if now-e.moved >= moveGap {
+					m.toFrontLocked(e, now)
+				}
 				m.count.held++
 				return enteredHeld, e.res, nil
 			}
@@ -436,7 +467,7 @@ func (f *flight) grow(n int64) bool {
 
 func (m *memo) makeRoomLocked(n int64) {
 	for m.used+n > m.maxBytes {
-		oldest := m.lru.Back()
+		oldest := m.oldestLocked()
 		if oldest == nil {
 			return
 		}
@@ -445,8 +476,8 @@ func (m *memo) makeRoomLocked(n int64) {
 	}
 }
 
-func (m *memo) dropLocked(el *list.Element) {
-	e := m.lru.Remove(el).(*entry)
+func (m *memo) dropLocked(e *entry) {
+	e.out()
 	delete(m.held, e.key)
 	m.used -= e.size
 	m.count.stored -= e.size
@@ -456,15 +487,12 @@ func (m *memo) holdLocked(f *flight, res *result, now time.Duration) {
 	if m.closed {
 		return
 	}
-	if el, ok := m.held[f.key]; ok {
-		m.dropLocked(el)
+	if e, ok := m.held[f.key]; ok {
+		m.dropLocked(e)
 	}
 	// Results past their time, if nobody asks for them again, end here.
-	for el := m.lru.Back(); el != nil; el = m.lru.Back() {
-		if e := el.Value.(*entry); now-e.resolved < e.ttl {
-			break
-		}
-		m.dropLocked(el)
+	for e := m.oldestLocked(); e != nil && now-e.resolved >= e.ttl; e = m.oldestLocked() {
+		m.dropLocked(e)
 	}
 	e := &entry{
 		key: f.key, res: res, clock: f.clock, version: f.version, resolved: now, ttl: f.ttl,
@@ -476,14 +504,15 @@ func (m *memo) holdLocked(f *flight, res *result, now time.Duration) {
 	}
 	m.used += e.size
 	m.count.stored += e.size
-	m.held[f.key] = m.lru.PushFront(e)
+	m.held[f.key] = e
+	m.toFrontLocked(e, now)
 }
 
 func (m *memo) dropAllLocked() {
-	m.count.invalidated += uint64(m.lru.Len())
+	m.count.invalidated += uint64(len(m.held))
 	m.used -= m.count.stored
 	m.count.stored = 0
-	m.lru.Init()
+	m.lru.prev, m.lru.next = &m.lru, &m.lru
 	clear(m.held)
 }
 

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -72,16 +73,26 @@ func allocated(n int) int64 {
 	return int64(n + n/16)
 }
 
-func describe(rows driver.Rows) (names []string, cols []column, size int64) {
-	names = slices.Clone(rows.Columns())
-	cols = make([]column, len(names))
+// description is the columns of a result. It is immutable: the results of one
+// text have it in common.
+type description struct {
+	names []string
+	cols  []column
+	bytes int64 // estimate of the memory held
+}
+
+// describe returns the description of rows: last, if it says the same.
+func describe(rows driver.Rows, last *description) *description {
+	names := rows.Columns()
+	same := last != nil && slices.Equal(names, last.names)
 	typeNames, _ := rows.(driver.RowsColumnTypeDatabaseTypeName)
 	scanTypes, _ := rows.(driver.RowsColumnTypeScanType)
 	lengths, _ := rows.(driver.RowsColumnTypeLength)
 	nullables, _ := rows.(driver.RowsColumnTypeNullable)
 	precisions, _ := rows.(driver.RowsColumnTypePrecisionScale)
-	for i := range cols {
-		c := &cols[i]
+	var d *description
+	for i := range names {
+		var c column
 		if typeNames != nil {
 			c.typeName = typeNames.ColumnTypeDatabaseTypeName(i)
 		}
@@ -98,27 +109,63 @@ func describe(rows driver.Rows) (names []string, cols []column, size int64) {
 		if precisions != nil {
 			c.precision, c.scale, c.hasPrecision = precisions.ColumnTypePrecisionScale(i)
 		}
-		size += int64(reflect.TypeFor[column]().Size()) + stringBytes + int64(len(names[i])+len(c.typeName))
+		if same && c == last.cols[i] {
+			continue
+		}
+		if d == nil {
+			d = &description{names: slices.Clone(names), cols: make([]column, 0, len(names))}
+			if same {
+				d.cols = append(d.cols, last.cols[:i]...)
+			}
+			same = false
+		}
+		d.cols = append(d.cols, c)
 	}
-	return names, cols, size
+	if same {
+		return last
+	}
+	if d == nil {
+		d = &description{names: slices.Clone(names)}
+	}
+	for i, name := range d.names {
+		d.bytes += int64(reflect.TypeFor[column]().Size()) + stringBytes + int64(len(name)+len(d.cols[i].typeName))
+	}
+	return d
 }
+
+// valueBuffers are for rows on their way into a result.
+var valueBuffers = sync.Pool{New: func() any { return new([]driver.Value) }}
+
+// maxBufferedValues bounds what one of them keeps.
+const maxBufferedValues = 1 << 12
 
 // drain reads rows to their end or error, asking grow for the memory. It
 // reports false, with rows still open, when grow refused.
-func drain(rows driver.Rows, grow func(int64) bool) (*result, bool) {
+func drain(rows driver.Rows, last *atomic.Pointer[description], grow func(int64) bool) (*result, bool) {
 	r := new(result)
-	r.names, r.cols, r.bytes = describe(rows)
+	known := last.Load()
+	d := describe(rows, known)
+	r.names, r.cols = d.names, d.cols
+	if d != known {
+		last.Store(d)
+		r.bytes = d.bytes
+	}
 	if !grow(r.bytes) {
 		return r, false
 	}
-	row := make([]driver.Value, len(r.cols))
-	for {
+	buf := valueBuffers.Get().(*[]driver.Value)
+	vals := (*buf)[:0]
+	all := true
+	for all {
+		vals = slices.Grow(vals, len(r.cols))
+		row := vals[len(vals) : len(vals)+len(r.cols)]
 		if err := rows.Next(row); err != nil {
 			if err != io.EOF {
 				r.err = err
 			}
 			break
 		}
+		vals = vals[:len(vals)+len(row)]
 		r.n++
 		var size int64
 		for i, v := range row {
@@ -128,20 +175,17 @@ func drain(rows driver.Rows, grow func(int64) bool) (*result, bool) {
 			}
 			size += sizeOf(v)
 		}
-		r.vals = append(r.vals, row...)
 		r.bytes += size
-		if !grow(size) {
-			return r, false
-		}
+		all = grow(size)
 	}
-	// Growing doubles: what is kept for long gives the spare half back.
-	if cap(r.vals) > len(r.vals)+len(r.vals)/8 {
-		exact := make([]driver.Value, len(r.vals))
-		copy(exact, r.vals)
-		r.vals = exact
+	r.vals = make([]driver.Value, len(vals))
+	copy(r.vals, vals)
+	if cap(vals) <= maxBufferedValues {
+		clear(vals[:min(len(vals)+len(r.cols), cap(vals))])
+		*buf = vals
+		valueBuffers.Put(buf)
 	}
-	r.bytes += int64(cap(r.vals)-len(r.vals)) * ifaceBytes
-	return r, true
+	return r, all
 }
 
 // replay delivers a result to one caller: driver.Rows, one goroutine.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -115,7 +116,7 @@ func FuzzReplay(f *testing.F) {
 		want, wantErr := readAll(newScript(in))
 		rows := newScript(in)
 		var size int64
-		res, all := drain(rows, func(n int64) bool { size += n; return size <= int64(limit) })
+		res, all := drain(rows, new(atomic.Pointer[description]), func(n int64) bool { size += n; return size <= int64(limit) })
 		if !all {
 			s := &stream{live: rows, cancel: func(error) {}}
 			s.replay.res = res

@@ -31,7 +31,13 @@ var _ driver.RowsColumnScanner = scanReplay{}
 func (r scanReplay) NextRow() error { return r.next() }
 
 func (r scanReplay) ScanColumn(ctx driver.ScanContext, i int, dest any) error {
-	return r.res.scan(ctx, i, deliver(r.row()[i]), dest)
+	v := r.row()[i]
+	switch dest.(type) {
+	case *[]byte, *string, *any: // database/sql copies
+	default:
+		v = deliver(v)
+	}
+	return r.res.scan(ctx, i, v, dest)
 }
 
 func streamed(s *stream) driver.Rows {
@@ -65,6 +71,9 @@ func (s scanStream) ScanColumn(ctx driver.ScanContext, i int, dest any) error {
 // scan stores v, of column i, in dest: as database/sql does where dest is of
 // a kind it knows, as pgx's type map does otherwise.
 func (r *result) scan(ctx driver.ScanContext, i int, v driver.Value, dest any) error {
+	if common(dest) {
+		return sql.ConvertAssign(ctx, dest, v)
+	}
 	if dest == nil {
 		return errors.New("destination not a pointer")
 	}
@@ -153,4 +162,24 @@ func findSQLDestination(t reflect.Type) bool {
 	default:
 		return k >= reflect.Bool && k <= reflect.Float64 && k != reflect.Uintptr
 	}
+}
+
+// common reports whether dest is what most programs scan into, which database/sql
+// scans: it need not be looked up.
+func common(dest any) bool {
+	switch d := dest.(type) {
+	case *string, *[]byte, *sql.RawBytes, *any, *bool, *int, *int32, *int64, *float64, *time.Time:
+		return true
+	case *sql.NullString:
+		return d != nil
+	case *sql.NullInt64:
+		return d != nil
+	case *sql.NullBool:
+		return d != nil
+	case *sql.NullFloat64:
+		return d != nil
+	case *sql.NullTime:
+		return d != nil
+	}
+	return false
 }

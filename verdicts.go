@@ -22,8 +22,9 @@ import (
 type text struct {
 	*statement.Analysis
 	judged   atomic.Pointer[judged]
-	advances bool // it calls nextval
-	plain    bool // it has no name that the catalog could tell more of
+	columns  atomic.Pointer[description] // of the last result
+	advances bool                        // it calls nextval
+	plain    bool                        // it has no name that the catalog could tell more of
 }
 
 func newText(query string) *text {
