@@ -220,8 +220,14 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 		return c.wait(ctx, f, query, args, prepared)
 	case enteredLed:
 		f.crew.lead(c)
+		defer f.crew.leave(c) // also when code called by the flight panics
 		sent := copyArgs(args)
-		go f.run(func(ctx context.Context) attempt { return c.k.try(ctx, f, t, query, sent, prepared) })
+		try := func(ctx context.Context) attempt { return c.k.try(ctx, f, t, query, sent, prepared) }
+		if ctx.Done() == nil {
+			f.lead(try)
+		} else {
+			go f.run(try)
+		}
 		return c.await(ctx, f)
 	}
 	return c.big(ctx, query, args, prepared)
@@ -307,7 +313,6 @@ func (c *conn) wait(ctx context.Context, f *flight, query string, args []driver.
 
 // await is the leader's part of a flight.
 func (c *conn) await(ctx context.Context, f *flight) (driver.Rows, error) {
-	defer f.crew.leave(c) // also when the panic of the flight comes through
 	a, err := f.wait(ctx, true)
 	switch {
 	case err != nil:

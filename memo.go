@@ -183,7 +183,7 @@ func (m *memo) oldestLocked() *entry {
 func (m *memo) now() time.Duration { return time.Since(m.start) }
 
 // enter looks key up for a caller that wants its result held for ttl, 0 for
-// not at all. A caller told enteredLed must call run; one told enteredJoined
+// not at all. A caller told enteredLed must call run or lead; one told enteredJoined
 // must call wait.
 func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Duration, c clock, now time.Duration) (entered, *result, *flight) {
 	// Read before the query: a write that returned before this call is in it.
@@ -271,10 +271,29 @@ func (m *memo) startLocked(ctx context.Context, f *flight) *flight {
 // run makes the attempts of a flight and tells everybody how they ended. It
 // runs on a goroutine of its own, so that the leader can leave at any time.
 func (f *flight) run(try func(context.Context) attempt) {
-	defer f.m.wg.Done()
+	if f.attempt(try, true) {
+		f.attempt(try, false)
+	}
+}
+
+// lead is run for a leader that cannot leave: it returns with the leader's
+// outcome, and what the others still need goes on without it.
+func (f *flight) lead(try func(context.Context) attempt) {
+	if f.attempt(try, true) {
+		go f.attempt(try, false) // ends with the flight
+	}
+}
+
+// attempt makes the first attempts of a flight, or the last. It reports whether
+// the leader has its error and the read must be made again for the others.
+func (f *flight) attempt(try func(context.Context) attempt, first bool) (again bool) {
 	var a attempt
 	finished := false
 	defer func() {
+		if again {
+			return
+		}
+		defer f.m.wg.Done()
 		if !finished {
 			a = attempt{err: errReaderFailed, panicked: recover()}
 			a.goexit = a.panicked == nil
@@ -285,14 +304,15 @@ func (f *flight) run(try func(context.Context) attempt) {
 		}
 	}()
 	a = try(f.ctx)
-	if a.unsent {
+	if first && a.unsent {
 		a = try(f.ctx)
 	}
-	if a.lost && f.passOn(a) {
-		a = try(f.ctx)
+	if first && a.lost && f.passOn(a) {
+		return true
 	}
 	finished = true
 	f.settle(a)
+	return false
 }
 
 // passOn gives the leader, whose connection died under it, its error, and
