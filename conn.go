@@ -177,6 +177,13 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 			l.askLocks(ctx)
 		}
 	}
+	// On a sql.Conn nobody else has asked.
+	if err := ctx.Err(); err != nil {
+		if c.link != nil {
+			return c.direct(ctx, query, args, prepared)
+		}
+		return nil, err
+	}
 	t := c.text
 	if t == nil || c.query != query {
 		t = c.k.texts.get(query)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +93,99 @@ func TestConcurrentIdenticalReadsShareOneQueryAndOneConnection(t *testing.T) {
 			t.Errorf("%d queries on %d connections; want 1 on 1", f.queries.Load(), f.dials.Load())
 		}
 		wantStats(t, db, 0, 1999, 1, 0)
+	})
+}
+
+func TestAReadThatHangsIsJoinedForTenSecondsAndThenMadeOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var attempts, stopped atomic.Int64
+		hang := int64(1) // how many attempts do
+		f := &fake{query: func(ctx context.Context, _ string, c *fakeConn) (driver.Rows, error) {
+			if attempts.Add(1) <= hang {
+				<-ctx.Done()
+				stopped.Add(1)
+				c.dead = true
+				return nil, ctx.Err()
+			}
+			return ints(5), nil
+		}}
+		db := openFake(t, f, coalesce.Config{})
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		leader := ask(ctx, db, 1)
+		synctest.Wait()
+		gone := ask(ctx, db, 1)
+		early := ask(t.Context(), db, 50)
+		time.Sleep(10*time.Second - time.Nanosecond)
+		late := ask(t.Context(), db, 50)
+		synctest.Wait()
+		if n := attempts.Load(); n != 1 {
+			t.Errorf("%d attempts within ten seconds; want 1", n)
+		}
+		wantStats(t, db, 0, 101, 1, 0)
+		time.Sleep(time.Nanosecond)
+		// Whoever comes now asks again, and the answer is good for all.
+		for _, got := range []<-chan answer{ask(t.Context(), db, 50), early, late, leader, gone} {
+			for range cap(got) {
+				if a := <-got; a.err != nil || a.n != 5 {
+					t.Fatalf("got %v, %v; want 5", a.n, a.err)
+				}
+			}
+		}
+		synctest.Wait()
+		if attempts.Load() != 2 || stopped.Load() != 1 {
+			t.Errorf("%d attempts, %d of them stopped; want 2, 1", attempts.Load(), stopped.Load())
+		}
+		if s := coalesce.StatsOf(db); s.Flights != 0 || s.Led != 2 || s.Cancelled != 0 || s.Errors != 0 {
+			t.Errorf("stats are %+v", s)
+		}
+		if n := f.open.Load(); n != 1 {
+			t.Errorf("%d connections open; want 1", n)
+		}
+	})
+}
+
+func TestReadsThatHangOneAfterAnotherAreAllEndedByTheFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var attempts atomic.Int64
+		f := &fake{query: func(ctx context.Context, _ string, c *fakeConn) (driver.Rows, error) {
+			switch attempts.Add(1) {
+			case 1, 2, 4:
+				<-ctx.Done()
+				c.dead = true
+				return nil, ctx.Err()
+			case 3:
+				return nil, errServer
+			}
+			return ints(6), nil
+		}}
+		db := openFake(t, f, coalesce.Config{})
+		var waiting []<-chan answer
+		for i := range 5 {
+			got := ask(t.Context(), db, 10)
+			synctest.Wait()
+			if i == 2 { // a failure ends nobody else's waiting
+				for range cap(got) {
+					if a := <-got; !errors.Is(a.err, errServer) {
+						t.Errorf("got %v, %v; want %v", a.n, a.err, errServer)
+					}
+				}
+				continue
+			}
+			waiting = append(waiting, got)
+			time.Sleep(10 * time.Second)
+		}
+		for _, got := range waiting {
+			for range cap(got) {
+				if a := <-got; a.err != nil || a.n != 6 {
+					t.Fatalf("got %v, %v; want 6", a.n, a.err)
+				}
+			}
+		}
+		synctest.Wait()
+		if s := coalesce.StatsOf(db); s.Flights != 0 || attempts.Load() != 5 {
+			t.Errorf("%d attempts, stats %+v", attempts.Load(), s)
+		}
 	})
 }
 

@@ -26,6 +26,9 @@ const (
 	// moveGap is how long a use of a held result counts as recent: to note each
 	// would touch the memory of three others.
 	moveGap = time.Second
+	// joinAge is how old a flight gets for others to join it: one that takes
+	// longer may wait for a connection that was lost without a word.
+	joinAge = 10 * time.Second
 	// entryBytes is what a held result costs beside its values and its key.
 	entryBytes = 304
 )
@@ -77,7 +80,8 @@ type flight struct {
 	text    textID
 	clock   clock
 	version uint64 // what clock said before the query was sent
-	quiet   bool   // of the driver's own: it is in no statistics and has no limit
+	begun   time.Duration
+	quiet   bool // of the driver's own: it is in no statistics and has no limit
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	crew    crew // the server connection of the flight; memo does not touch it
@@ -95,6 +99,7 @@ type flight struct {
 	leaderIn  bool
 	settled   bool // out is decided: nobody can leave any more
 	ledClosed bool
+	older     *flight       // of the same key, too old to be joined, perhaps not over
 	ttl       time.Duration // longest hold any caller asked for
 	taken     int64         // bytes taken from the budget
 }
@@ -212,7 +217,7 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 			}
 		}
 	}
-	if f := m.joinLocked(key, c, version, ttl); f != nil {
+	if f := m.joinLocked(key, c, version, ttl, now); f != nil {
 		m.count.joined++
 		return enteredJoined, nil, f
 	}
@@ -224,28 +229,28 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 		delete(m.big, text)
 	}
 	m.count.led++
-	return enteredLed, nil, m.startLocked(ctx, &flight{key: string(key), text: text, clock: c, version: version, ttl: ttl})
+	return enteredLed, nil, m.startLocked(ctx, &flight{key: string(key), text: text, clock: c, version: version, begun: now, ttl: ttl})
 }
 
 // enterQuietly is enter for a read of the driver's own, which is not held.
 func (m *memo) enterQuietly(ctx context.Context, key []byte, c clock) (entered, *flight) {
-	version := c.version()
+	version, now := c.version(), m.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return enteredAlone, nil
 	}
-	if f := m.joinLocked(key, c, version, 0); f != nil {
+	if f := m.joinLocked(key, c, version, 0, now); f != nil {
 		return enteredJoined, f
 	}
-	return enteredLed, m.startLocked(ctx, &flight{key: string(key), clock: c, version: version, quiet: true})
+	return enteredLed, m.startLocked(ctx, &flight{key: string(key), clock: c, version: version, begun: now, quiet: true})
 }
 
 // joinLocked adds a caller to the flight under way, if there is one that no
-// write has overtaken.
-func (m *memo) joinLocked(key []byte, c clock, version uint64, ttl time.Duration) *flight {
+// write has overtaken and that is not too old.
+func (m *memo) joinLocked(key []byte, c clock, version uint64, ttl, now time.Duration) *flight {
 	f, ok := m.flights[string(key)]
-	if !ok || f.version < version || !c.comparable(f.clock) {
+	if !ok || f.version < version || !c.comparable(f.clock) || now-f.begun >= joinAge {
 		return nil
 	}
 	if f.done == nil {
@@ -262,6 +267,11 @@ func (m *memo) startLocked(ctx context.Context, f *flight) *flight {
 	f.callers, f.leaderIn = 1, true
 	// The leader's values, for tracing, but not its end.
 	f.ctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	if old := m.flights[f.key]; old != nil {
+		if f.older = old.older; f.begun-old.begun >= joinAge {
+			f.older = old
+		}
+	}
 	m.flights[f.key] = f
 	m.running[f] = struct{}{}
 	m.wg.Add(1)
@@ -345,11 +355,26 @@ func (f *flight) settle(a attempt) {
 		a = attempt{err: ErrClosed}
 	}
 	m.mu.Lock()
+	answered := f.settled
 	f.settled = true
 	f.forgetLocked()
 	outgrown := f.size > m.maxResult
 	f.giveBackLocked()
 	delete(m.running, f)
+	if answered {
+		f.older = nil
+		m.mu.Unlock()
+		if a.stream != nil {
+			a.stream.discard()
+		}
+		return
+	}
+	if !a.failed() {
+		for old := f.older; old != nil; old = old.older {
+			old.answerLocked(a)
+		}
+	}
+	f.older = nil
 	waiters := a
 	if a.stream != nil {
 		m.count.tooBig++
@@ -382,6 +407,25 @@ func (f *flight) settle(a attempt) {
 	}
 }
 
+// answerLocked gives the callers of f, if they still wait, the outcome of a
+// flight that began after all of them had come, and ends f.
+func (f *flight) answerLocked(a attempt) {
+	if f.settled {
+		return
+	}
+	f.settled = true
+	if f.leaderIn {
+		f.leaderIn = false
+		f.closeLedLocked(a)
+	}
+	f.callers = 0
+	f.out = a
+	if f.done != nil {
+		close(f.done)
+	}
+	f.cancel(context.Canceled)
+}
+
 func (f *flight) closeLedLocked(a attempt) {
 	if !f.ledClosed {
 		f.ledClosed = true
@@ -397,9 +441,15 @@ func (f *flight) countLocked(n *uint64) {
 	}
 }
 
+// forgetLocked lets nobody join f any more. An older one that is still under
+// way stays known to those who come.
 func (f *flight) forgetLocked() {
-	if f.m.flights[f.key] == f {
-		delete(f.m.flights, f.key)
+	if f.m.flights[f.key] != f {
+		return
+	}
+	delete(f.m.flights, f.key)
+	if f.older != nil && !f.older.settled && f.older.callers > 0 {
+		f.m.flights[f.key] = f.older
 	}
 }
 

@@ -72,20 +72,35 @@ type snapshot struct {
 	reason            string        // why not
 	schema, suspect   uint64        // versions when the loading began
 	begun             time.Duration // on the memo's clock
+	passing           bool          // it may be readable soon
 }
 
 const (
 	// catalogAge is how old a snapshot gets: others change the schema too.
 	catalogAge = time.Minute
 	// catalogGap is how long a snapshot must last though names were not in it,
-	// or code was called that may have changed the schema.
+	// code was called that may have changed the schema, or it could not be read.
 	catalogGap = time.Second
 )
 
 func (k *Connector) current(s *snapshot, now time.Duration) bool {
 	v := k.version.Load()
 	age := now - s.begun
-	return s.schema == v.schemaVersion() && age < catalogAge && (s.suspect == v.suspectVersion() || age < catalogGap)
+	return s.schema == v.schemaVersion() && age < catalogAge && (s.suspect == v.suspectVersion() && !s.passing || age < catalogGap)
+}
+
+// passes reports whether a server that refused a query may soon answer it: it
+// was stopped, or had not the means.
+func passes(err error) bool {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) || len(pe.Code) < 2 {
+		return false
+	}
+	switch pe.Code[:2] {
+	case "08", "40", "53", "55", "57", "58":
+		return true
+	}
+	return false
 }
 
 // judge returns the verdict on a text, loading the catalog if that is needed
@@ -181,11 +196,18 @@ func (c *conn) consult(ctx context.Context, t *text) error {
 	if l := c.link; l != nil && (l.txOpen() || l.tainted || l.locks || l.busy() || l.dead()) {
 		return nil
 	}
-	if _, err := c.loadCatalog(ctx, s); err != nil && err != errLost && c.link == nil {
-		return err
+	bound, cancel := context.WithTimeout(ctx, consultTime)
+	defer cancel()
+	_, err := c.loadCatalog(bound, s)
+	if err == nil || err == errLost || c.link != nil || bound.Err() != nil && ctx.Err() == nil {
+		return nil
 	}
-	return nil
+	return err
 }
+
+// consultTime is how long a statement that does not depend on the catalog waits
+// for it: the connection on which another reads it may be lost.
+const consultTime = 2 * time.Second
 
 // raise makes stale what a statement may have changed.
 func (k *Connector) raise(t *text, j *judged) {
@@ -288,7 +310,7 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	}
 	if err != nil {
 		// Not a PostgreSQL, or one that shows nothing: known names only.
-		s.Snapshot, s.reason = nil, err.Error()
+		s.Snapshot, s.reason, s.passing = nil, err.Error(), passes(err)
 	}
 	k.snapshot.Store(s)
 	return attempt{value: s}

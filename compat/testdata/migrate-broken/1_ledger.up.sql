@@ -1,0 +1,2 @@
+CREATE TABLE ledger (n int PRIMARY KEY);
+INSERT INTO ledger VALUES (1);

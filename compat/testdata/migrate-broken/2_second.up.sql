@@ -1,0 +1,2 @@
+INSERT INTO ledger VALUES (2);
+INSERT INTO ledger VALUES (1);

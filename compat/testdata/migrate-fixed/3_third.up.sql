@@ -1,0 +1,3 @@
+BEGIN;
+INSERT INTO ledger VALUES (3);
+COMMIT;

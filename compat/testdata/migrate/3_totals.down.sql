@@ -1,0 +1,2 @@
+DROP VIEW totals;
+DROP FUNCTION cents;

@@ -1,0 +1,1 @@
+CREATE INDEX CONCURRENTLY accounts_balance ON accounts (balance);
