@@ -168,15 +168,6 @@ func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue,
 // answer answers a query: shared if it may be, on its own otherwise.
 func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
 	defer c.settled()
-	// Locks are given back, by migration tools for one, and the pool prefers
-	// the connection that was used last.
-	if l := c.link; l != nil && l.needReset && l.locks && !l.tainted {
-		if l, err := c.own(ctx); err != nil {
-			return nil, err
-		} else if !l.txOpen() {
-			l.askLocks(ctx)
-		}
-	}
 	// On a sql.Conn nobody else has asked.
 	if err := ctx.Err(); err != nil {
 		if c.link != nil {
@@ -190,6 +181,15 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 		c.query, c.text = query, t
 	}
 	call := callOf(ctx)
+	// Locks are given back, by migration tools for one, and the pool prefers
+	// the connection that was used last.
+	if l := c.link; l != nil && l.needReset && l.locks && !l.tainted && !c.k.off && !call.fresh && t.Sure.Class != statement.Private {
+		if l, err := c.own(ctx); err != nil {
+			return nil, err
+		} else if !l.txOpen() {
+			l.askLocks(ctx)
+		}
+	}
 	if cause := c.private(t, call); cause != "" {
 		if err := c.consult(ctx, t); err != nil {
 			c.k.memo.countPrivate(cause)

@@ -162,7 +162,11 @@ func TestReadsThatHangOneAfterAnotherAreAllEndedByTheFirstAnswer(t *testing.T) {
 		db := openFake(t, f, coalesce.Config{})
 		var waiting []<-chan answer
 		for i := range 5 {
-			got := ask(t.Context(), db, 10)
+			callers := 10
+			if i == 2 {
+				callers = 1 // others might come when it is over
+			}
+			got := ask(t.Context(), db, callers)
 			synctest.Wait()
 			if i == 2 { // a failure ends nobody else's waiting
 				for range cap(got) {
@@ -185,6 +189,50 @@ func TestReadsThatHangOneAfterAnotherAreAllEndedByTheFirstAnswer(t *testing.T) {
 		synctest.Wait()
 		if s := coalesce.StatsOf(db); s.Flights != 0 || attempts.Load() != 5 {
 			t.Errorf("%d attempts, stats %+v", attempts.Load(), s)
+		}
+	})
+}
+
+func TestACatalogThatTakesLongerThanAnyCallerHasIsLoadedAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{catalog: func(ctx context.Context) error {
+			select {
+			case <-time.After(700 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		db := openFake(t, f, coalesce.Config{})
+		write := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+			defer cancel()
+			_, err := db.ExecContext(ctx, "UPDATE t SET v = 1")
+			return err
+		}
+		for range 10 {
+			if err := write(); err != nil {
+				t.Errorf("a write: %v", err)
+			}
+		}
+		// The first to need it after the last write has not the time; it goes on.
+		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		one(ctx, db, "SELECT v FROM t")
+		cancel()
+		time.Sleep(time.Second)
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+			_, err := one(ctx, db, "SELECT v FROM t")
+			cancel()
+			if err != nil {
+				t.Errorf("a read once it is there: %v", err)
+			}
+		}
+		if n := f.catalogs.Load(); n > 4 {
+			t.Errorf("it was asked for %d times; want once a second at most", n)
+		}
+		if s := coalesce.StatsOf(db); s.Held < 3 {
+			t.Errorf("stats are %+v", s)
 		}
 	})
 }

@@ -20,10 +20,11 @@ import (
 // Its connections write a plain field on every call, which lets -race catch
 // two goroutines using one connection.
 type fake struct {
-	dial  func(ctx context.Context) error                                       // nil: succeeds
-	query func(ctx context.Context, q string, c *fakeConn) (driver.Rows, error) // nil: one row, 1
-	exec  func(ctx context.Context, q string) error                             // nil: succeeds
-	begin func()                                                                // nil: succeeds
+	dial    func(ctx context.Context) error                                       // nil: succeeds
+	query   func(ctx context.Context, q string, c *fakeConn) (driver.Rows, error) // nil: one row, 1
+	exec    func(ctx context.Context, q string) error                             // nil: succeeds
+	catalog func(ctx context.Context) error                                       // nil: succeeds
+	begin   func()                                                                // nil: succeeds
 
 	dials, queries, execs, open, catalogs atomic.Int64
 
@@ -79,6 +80,12 @@ func (c *fakeConn) QueryContext(ctx context.Context, q string, _ []driver.NamedV
 	c.touch()
 	if q == catalog.Query {
 		c.f.catalogs.Add(1)
+		if c.f.catalog != nil {
+			if err := c.f.catalog(ctx); err != nil {
+				c.dead = true
+				return nil, err
+			}
+		}
 		return &catalogRows{}, nil
 	}
 	c.f.queries.Add(1)

@@ -512,3 +512,41 @@ func TestADatabaseThatOnlyWritesMakesStaleOnlyWhatItWrites(t *testing.T) {
 		})
 	}
 }
+
+// instead is a pgx.QueryRewriter: the text that its caller gives says nothing.
+type instead string
+
+func (s instead) RewriteQuery(context.Context, *pgx.Conn, string, []any) (string, []any, error) {
+	return string(s), nil, nil
+}
+
+func TestATextThatFailsAtItsEndHasDoneWhatCameBefore(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t AS SELECT 1 AS n")
+	const done = "UPDATE t SET n = n + 1; COMMIT; SET search_path = pg_catalog, public; "
+	for name, run := range map[string]func(*sql.DB) error{
+		"several": func(db *sql.DB) error { _, err := db.Exec(done + "SELECT nosuch"); return err },
+		"long": func(db *sql.DB) error {
+			_, err := db.Exec("/*" + strings.Repeat("x", 300<<10) + "*/" + done + "SELECT nosuch")
+			return err
+		},
+		"unparsed": func(db *sql.DB) error { _, err := db.Exec(done + `SELECT U&"nosuch"`); return err },
+	} {
+		f := newFixtureOn(t, f.dsn, setup{})
+		f.db.SetMaxOpenConns(1)
+		n := get[int](t, f.db, "SELECT n FROM t")
+		if err := run(f.db); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		same(t, name, get[int](t, f.db, "SELECT n FROM t"), n+1)
+		same(t, name+": private, since the session is another", f.stats().PrivateBy[coalesce.CauseSession], 1)
+	}
+	rewritten := newFixtureOn(t, f.dsn, setup{})
+	n := get[int](t, rewritten.db, "SELECT n FROM t")
+	rewritten.db.QueryRow("SELECT n FROM t", instead("UPDATE t SET n = n + 1 RETURNING n")).Scan(new(int))
+	same(t, "rewritten", get[int](t, rewritten.db, "SELECT n FROM t"), get[int](t, f.plain, "SELECT n FROM t"))
+	if again := get[int](t, rewritten.db, "SELECT n FROM t"); again == n {
+		t.Errorf("the rewritten statement wrote nothing")
+	}
+}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"strings"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -344,10 +344,16 @@ type begun struct {
 	tainted, locks bool
 }
 
+// anything stands for a text that pgx makes of another: nobody has seen it.
+var anything = newText("\x00")
+
 // begin notes what a statement may do to the session, before it is sent: a
 // failure may come after the deed.
-func (l *link) begin(query string) begun {
+func (l *link) begin(query string, args []driver.NamedValue) begun {
 	t := l.k.texts.get(query)
+	if slices.ContainsFunc(args, rewrites) {
+		t = anything
+	}
 	b := begun{t, l.tainted, l.locks}
 	e := &t.Sure
 	if !t.plain && !e.Taints {
@@ -358,13 +364,39 @@ func (l *link) begin(query string) begun {
 	return b
 }
 
+func rewrites(a driver.NamedValue) bool {
+	switch a.Value.(type) {
+	case pgx.NamedArgs, pgx.StrictNamedArgs:
+		return false
+	case pgx.QueryRewriter:
+		return true
+	}
+	return false
+}
+
 // refused reports whether the server has found a statement wrong before it ran
-// any of it: a mistake in the text, with its place, that no code has come upon
-// while it was running.
-func (b begun) refused(err error) bool {
+// any of it: its text is known to be one statement, and the mistake has a place
+// in it that no code came upon while it was running. DDL may run some of what it
+// says before it has looked at the rest.
+func (l *link) refused(b begun, err error) bool {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && strings.HasPrefix(pe.Code, "42") && pe.Position > 0 && pe.Where == "" && pe.InternalQuery == "" &&
-		b.Cause != statement.CauseSeveral
+	if !errors.As(err, &pe) || pe.Position == 0 || pe.Where != "" || pe.InternalQuery != "" {
+		return false
+	}
+	switch b.Cause {
+	case statement.CauseSeveral, statement.CauseUnparsed, statement.CauseTooLong:
+		return false
+	}
+	if b.Backslash && !l.k.standardStrings.Load() || l.k.foreignEncoding.Load() {
+		return false
+	}
+	switch pe.Code {
+	case "42601": // syntax error
+		return true
+	case "42P01", "42703", "42883": // no such table, column, function
+		return !b.Sure.Schema
+	}
+	return false
 }
 
 // finish raises the versions of what a statement may have written, whether it
@@ -509,27 +541,27 @@ type tap struct {
 }
 
 func (t *tap) ConnExecContext(ctx context.Context, c driver.ExecerContext, query string, args []driver.NamedValue) (driver.Result, error) {
-	a := t.link.begin(query)
+	a := t.link.begin(query, args)
 	res, err := c.ExecContext(ctx, query, args)
 	t.done(a, err)
 	return res, err
 }
 
 func (t *tap) StmtExecContext(ctx context.Context, s driver.StmtExecContext, query string, args []driver.NamedValue) (driver.Result, error) {
-	a := t.link.begin(query)
+	a := t.link.begin(query, args)
 	res, err := s.ExecContext(ctx, args)
 	t.done(a, err)
 	return res, err
 }
 
 func (t *tap) ConnQueryContext(ctx context.Context, c driver.QueryerContext, query string, args []driver.NamedValue) (context.Context, driver.Rows, error) {
-	a := t.link.begin(query)
+	a := t.link.begin(query, args)
 	rows, err := c.QueryContext(ctx, query, args)
 	return ctx, t.opened(a, rows, err), err
 }
 
 func (t *tap) StmtQueryContext(ctx context.Context, s driver.StmtQueryContext, query string, args []driver.NamedValue) (context.Context, driver.Rows, error) {
-	a := t.link.begin(query)
+	a := t.link.begin(query, args)
 	rows, err := s.QueryContext(ctx, args)
 	return ctx, t.opened(a, rows, err), err
 }
@@ -553,7 +585,7 @@ func (t *tap) opened(a begun, rows driver.Rows, err error) driver.Rows {
 }
 
 func (t *tap) done(a begun, err error) (again bool) {
-	if a.refused(err) {
+	if t.link.refused(a, err) {
 		t.link.tainted, t.link.locks = a.tainted, a.locks
 		return false
 	}

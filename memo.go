@@ -29,6 +29,8 @@ const (
 	// joinAge is how old a flight gets for others to join it: one that takes
 	// longer may wait for a connection that was lost without a word.
 	joinAge = 10 * time.Second
+	// quietTime bounds the driver's own reads, which nobody need wait for.
+	quietTime = time.Minute
 	// entryBytes is what a held result costs beside its values and its key.
 	entryBytes = 304
 )
@@ -232,8 +234,9 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 	return enteredLed, nil, m.startLocked(ctx, &flight{key: string(key), text: text, clock: c, version: version, begun: now, ttl: ttl})
 }
 
-// enterQuietly is enter for a read of the driver's own, which is not held.
-func (m *memo) enterQuietly(ctx context.Context, key []byte, c clock) (entered, *flight) {
+// enterQuietly is enter for a read of the driver's own, which is not held. A
+// caller that shall not lead is told enteredAlone if there is nothing to join.
+func (m *memo) enterQuietly(ctx context.Context, key []byte, c clock, lead bool) (entered, *flight) {
 	version, now := c.version(), m.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -242,6 +245,9 @@ func (m *memo) enterQuietly(ctx context.Context, key []byte, c clock) (entered, 
 	}
 	if f := m.joinLocked(key, c, version, 0, now); f != nil {
 		return enteredJoined, f
+	}
+	if !lead {
+		return enteredAlone, nil
 	}
 	return enteredLed, m.startLocked(ctx, &flight{key: string(key), clock: c, version: version, begun: now, quiet: true})
 }
@@ -267,6 +273,10 @@ func (m *memo) startLocked(ctx context.Context, f *flight) *flight {
 	f.callers, f.leaderIn = 1, true
 	// The leader's values, for tracing, but not its end.
 	f.ctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	if f.quiet {
+		stop := time.AfterFunc(quietTime, func() { f.cancel(context.DeadlineExceeded) })
+		context.AfterFunc(f.ctx, func() { stop.Stop() })
+	}
 	if old := m.flights[f.key]; old != nil {
 		if f.older = old.older; f.begun-old.begun >= joinAge {
 			f.older = old
@@ -389,7 +399,9 @@ func (f *flight) settle(a attempt) {
 		m.count.joined -= uint64(released)
 		m.count.private[CauseTooBig] += uint64(released)
 	} else if a.failed() {
-		f.countLocked(&m.count.errors)
+		if f.callers > 0 {
+			f.countLocked(&m.count.errors)
+		}
 	} else if f.ttl > 0 && f.callers > 0 && f.clock.settled() && f.clock.version() == f.version {
 		m.holdLocked(f, a.res, now)
 	}
@@ -492,7 +504,8 @@ func (f *flight) wait(ctx context.Context, leader bool) (attempt, error) {
 }
 
 // leave takes a caller out of the flight and reports whether it was still in.
-// The query is cancelled when nobody is left; from then on nobody can join.
+// The query is cancelled when nobody is left; from then on nobody can join. The
+// driver's own goes on: the next caller will need it as well.
 func (f *flight) leave(leader bool) bool {
 	m := f.m
 	m.mu.Lock()
@@ -505,7 +518,7 @@ func (f *flight) leave(leader bool) bool {
 	}
 	f.callers--
 	f.countLocked(&m.count.cancelled)
-	if f.callers == 0 {
+	if f.callers == 0 && !f.quiet {
 		f.forgetLocked()
 		f.cancel(context.Canceled)
 	}

@@ -196,17 +196,24 @@ func (c *conn) consult(ctx context.Context, t *text) error {
 	if l := c.link; l != nil && (l.txOpen() || l.tainted || l.locks || l.busy() || l.dead()) {
 		return nil
 	}
-	bound, cancel := context.WithTimeout(ctx, consultTime)
-	defer cancel()
-	_, err := c.loadCatalog(bound, s)
-	if err == nil || err == errLost || c.link != nil || bound.Err() != nil && ctx.Err() == nil {
-		return nil
+	patience := consultTime
+	if until, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(until)/2)
 	}
-	return err
+	bound, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var refused *pgconn.ConnectError
+	// Writes of which nothing is known overtake the loading; one a second leads.
+	last := c.k.consulted.Load()
+	lead := now-time.Duration(last) >= catalogGap && c.k.consulted.CompareAndSwap(last, int64(now))
+	if _, err := c.joinCatalog(bound, s, lead); errors.As(err, &refused) && bound.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // consultTime is how long a statement that does not depend on the catalog waits
-// for it: the connection on which another reads it may be lost.
+// for it, half its time at most: the connection on which it is read may be lost.
 const consultTime = 2 * time.Second
 
 // raise makes stale what a statement may have changed.
@@ -250,8 +257,14 @@ func (c catalogClock) settled() bool         { return true }
 // loadCatalog loads the catalog, together with others who need a newer snapshot
 // than old.
 func (c *conn) loadCatalog(ctx context.Context, old *snapshot) (*snapshot, error) {
+	return c.joinCatalog(ctx, old, true)
+}
+
+// joinCatalog is loadCatalog for a caller that leads only if told so; without,
+// the snapshot may be empty.
+func (c *conn) joinCatalog(ctx context.Context, old *snapshot, lead bool) (*snapshot, error) {
 	k := c.k
-	how, f := k.memo.enterQuietly(ctx, catalogKey, catalogClock{k})
+	how, f := k.memo.enterQuietly(ctx, catalogKey, catalogClock{k}, lead)
 	switch how {
 	case enteredAlone:
 		return &snapshot{reason: ErrClosed.Error(), begun: k.memo.now()}, nil
