@@ -127,6 +127,7 @@ type attempt struct {
 	stream *stream
 	// unsent: nothing reached the server. lost: the connection died under way.
 	unsent, lost bool
+	undialled    bool // there was no connection to make it on
 	// value is set instead of res by the driver's own reads.
 	value any
 

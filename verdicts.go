@@ -202,11 +202,10 @@ func (c *conn) consult(ctx context.Context, t *text) error {
 	}
 	bound, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var refused *pgconn.ConnectError
 	// Writes of which nothing is known overtake the loading; one a second leads.
 	last := c.k.consulted.Load()
 	lead := now-time.Duration(last) >= catalogGap && c.k.consulted.CompareAndSwap(last, int64(now))
-	if _, err := c.joinCatalog(bound, s, lead); errors.As(err, &refused) && bound.Err() == nil {
+	if _, undialled, err := c.joinCatalog(bound, s, lead); undialled && err != errLost && bound.Err() == nil {
 		return err
 	}
 	return nil
@@ -257,17 +256,18 @@ func (c catalogClock) settled() bool         { return true }
 // loadCatalog loads the catalog, together with others who need a newer snapshot
 // than old.
 func (c *conn) loadCatalog(ctx context.Context, old *snapshot) (*snapshot, error) {
-	return c.joinCatalog(ctx, old, true)
+	s, _, err := c.joinCatalog(ctx, old, true)
+	return s, err
 }
 
 // joinCatalog is loadCatalog for a caller that leads only if told so; without,
-// the snapshot may be empty.
-func (c *conn) joinCatalog(ctx context.Context, old *snapshot, lead bool) (*snapshot, error) {
+// the snapshot may be empty. It also reports whether nothing could be dialled.
+func (c *conn) joinCatalog(ctx context.Context, old *snapshot, lead bool) (s *snapshot, undialled bool, err error) {
 	k := c.k
 	how, f := k.memo.enterQuietly(ctx, catalogKey, catalogClock{k}, lead)
 	switch how {
 	case enteredAlone:
-		return &snapshot{reason: ErrClosed.Error(), begun: k.memo.now()}, nil
+		return &snapshot{reason: ErrClosed.Error(), begun: k.memo.now()}, false, nil
 	case enteredLed:
 		f.crew.lead(c)
 		go f.run(func(ctx context.Context) attempt { return k.tryCatalog(ctx, f, old) })
@@ -279,13 +279,13 @@ func (c *conn) joinCatalog(ctx context.Context, old *snapshot, lead bool) (*snap
 	a, err := f.wait(ctx, how == enteredLed)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case how != enteredLed && errors.Is(a.err, driver.ErrBadConn):
-		return nil, errLost
+		return nil, a.undialled, errLost
 	case a.err != nil:
-		return nil, a.err
+		return nil, a.undialled, a.err
 	}
-	return a.value.(*snapshot), nil
+	return a.value.(*snapshot), false, nil
 }
 
 // tryCatalog makes one attempt at loading the catalog.
@@ -296,7 +296,7 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	}
 	l, err := f.crew.acquire(ctx, k)
 	if err != nil {
-		return attempt{err: err}
+		return attempt{err: err, undialled: true}
 	}
 	v := k.version.Load()
 	returned := false
