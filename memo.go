@@ -99,6 +99,7 @@ type flight struct {
 	// guarded by m.mu
 	callers   int // who still waits, the leader included
 	leaderIn  bool
+	goesOn    bool // though nobody waits: the next caller will need it as well
 	settled   bool // out is decided: nobody can leave any more
 	ledClosed bool
 	older     *flight       // of the same key, too old to be joined, perhaps not over
@@ -336,6 +337,13 @@ func (f *flight) attempt(try func(context.Context) attempt, first bool) (again b
 	return false
 }
 
+// goOn lets f go on when nobody waits for it any more.
+func (f *flight) goOn() {
+	f.m.mu.Lock()
+	f.goesOn = true
+	f.m.mu.Unlock()
+}
+
 // passOn gives the leader, whose connection died under it, its error, and
 // reports whether a waiter is left for whom the read must be made again.
 func (f *flight) passOn(a attempt) bool {
@@ -505,8 +513,8 @@ func (f *flight) wait(ctx context.Context, leader bool) (attempt, error) {
 }
 
 // leave takes a caller out of the flight and reports whether it was still in.
-// The query is cancelled when nobody is left; from then on nobody can join. The
-// driver's own goes on: the next caller will need it as well.
+// The query is cancelled when nobody is left, unless it goes on; from then on
+// nobody can join.
 func (f *flight) leave(leader bool) bool {
 	m := f.m
 	m.mu.Lock()
@@ -519,7 +527,7 @@ func (f *flight) leave(leader bool) bool {
 	}
 	f.callers--
 	f.countLocked(&m.count.cancelled)
-	if f.callers == 0 && !f.quiet {
+	if f.callers == 0 && !f.goesOn {
 		f.forgetLocked()
 		f.cancel(context.Canceled)
 	}

@@ -298,6 +298,7 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	if err != nil {
 		return attempt{err: err, undialled: true}
 	}
+	f.goOn()
 	v := k.version.Load()
 	returned := false
 	defer func() {
