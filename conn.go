@@ -135,10 +135,9 @@ func (c *conn) dropUnless(done *bool) {
 	}
 }
 
-// run runs a statement, nil for one that begins a transaction, on the server
-// connection of c.
-func run[T any](ctx context.Context, c *conn, t *text, do func(*link) (T, error)) (T, error) {
-	if err := c.consult(ctx, t); err != nil {
+// run runs a statement on the server connection of c.
+func run[T any](ctx context.Context, c *conn, query string, do func(*link) (T, error)) (T, error) {
+	if err := c.consult(ctx, query); err != nil {
 		var none T
 		return none, err
 	}
@@ -191,7 +190,7 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 		}
 	}
 	if cause := c.private(t, call); cause != "" {
-		if err := c.consult(ctx, t); err != nil {
+		if err := c.consult(ctx, query); err != nil {
 			c.k.memo.countPrivate(cause)
 			return nil, err
 		}
@@ -380,7 +379,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 
 // ExecContext implements [driver.ExecerContext]. It is never shared.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return run(ctx, c, c.k.texts.get(query), func(l *link) (driver.Result, error) { return l.exec(ctx, query, args) })
+	return run(ctx, c, query, func(l *link) (driver.Result, error) { return l.exec(ctx, query, args) })
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker]: pgx takes every
@@ -389,7 +388,7 @@ func (c *conn) CheckNamedValue(*driver.NamedValue) error { return nil }
 
 // BeginTx implements [driver.ConnBeginTx].
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	return run(ctx, c, nil, func(l *link) (driver.Tx, error) {
+	return run(ctx, c, "BEGIN", func(l *link) (driver.Tx, error) {
 		return l.conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
 	})
 }
@@ -570,7 +569,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 }
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return run(ctx, s.c, s.c.k.texts.get(s.query), func(l *link) (driver.Result, error) { return l.execStmt(ctx, s.query, args) })
+	return run(ctx, s.c, s.query, func(l *link) (driver.Result, error) { return l.execStmt(ctx, s.query, args) })
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker].

@@ -185,12 +185,13 @@ func (k *Connector) known(t *text) *judged {
 // its session, and a database that is only written to would learn nothing
 // better for ever. Its error is one of dialling; what else may go wrong, the
 // statement itself will show.
-func (c *conn) consult(ctx context.Context, t *text) error {
-	if c.k.off || t != nil && t.Tx != statement.TxBegin && (t.plain || t.Sure.Schema && t.Taints == t.Sure.Taints) {
+func (c *conn) consult(ctx context.Context, query string) error {
+	s, now := c.k.snapshot.Load(), c.k.memo.now()
+	if c.k.off || s != nil && (c.k.current(s, now) || now-s.begun < catalogGap) {
 		return nil
 	}
-	s, now := c.k.snapshot.Load(), c.k.memo.now()
-	if s != nil && (c.k.current(s, now) || now-s.begun < catalogGap) {
+	t := c.k.texts.get(query)
+	if t.Tx != statement.TxBegin && (t.plain || t.Sure.Schema && t.Taints == t.Sure.Taints) {
 		return nil
 	}
 	if l := c.link; l != nil && (l.txOpen() || l.tainted || l.locks || l.busy() || l.dead()) {
