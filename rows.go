@@ -81,56 +81,71 @@ type description struct {
 	bytes int64 // estimate of the memory held
 }
 
+// teller is what rows implement of the optional interfaces for columns; nil
+// where they do not.
+type teller struct {
+	typeName  driver.RowsColumnTypeDatabaseTypeName
+	scanType  driver.RowsColumnTypeScanType
+	length    driver.RowsColumnTypeLength
+	nullable  driver.RowsColumnTypeNullable
+	precision driver.RowsColumnTypePrecisionScale
+}
+
+func tellerOf(rows driver.Rows) (t teller) {
+	t.typeName, _ = rows.(driver.RowsColumnTypeDatabaseTypeName)
+	t.scanType, _ = rows.(driver.RowsColumnTypeScanType)
+	t.length, _ = rows.(driver.RowsColumnTypeLength)
+	t.nullable, _ = rows.(driver.RowsColumnTypeNullable)
+	t.precision, _ = rows.(driver.RowsColumnTypePrecisionScale)
+	return t
+}
+
+func (t *teller) column(i int) column {
+	c := column{scanType: reflect.TypeFor[any]()}
+	if t.typeName != nil {
+		c.typeName = t.typeName.ColumnTypeDatabaseTypeName(i)
+	}
+	if t.scanType != nil {
+		c.scanType = t.scanType.ColumnTypeScanType(i)
+	}
+	if t.length != nil {
+		c.length, c.hasLength = t.length.ColumnTypeLength(i)
+	}
+	if t.nullable != nil {
+		c.nullable, c.hasNullable = t.nullable.ColumnTypeNullable(i)
+	}
+	if t.precision != nil {
+		c.precision, c.scale, c.hasPrecision = t.precision.ColumnTypePrecisionScale(i)
+	}
+	return c
+}
+
 // describe returns the description of rows: last, if it says the same.
 func describe(rows driver.Rows, last *description) *description {
-	names := rows.Columns()
-	same := last != nil && slices.Equal(names, last.names)
-	typeNames, _ := rows.(driver.RowsColumnTypeDatabaseTypeName)
-	scanTypes, _ := rows.(driver.RowsColumnTypeScanType)
-	lengths, _ := rows.(driver.RowsColumnTypeLength)
-	nullables, _ := rows.(driver.RowsColumnTypeNullable)
-	precisions, _ := rows.(driver.RowsColumnTypePrecisionScale)
-	var d *description
-	for i := range names {
-		var c column
-		if typeNames != nil {
-			c.typeName = typeNames.ColumnTypeDatabaseTypeName(i)
-		}
-		c.scanType = reflect.TypeFor[any]()
-		if scanTypes != nil {
-			c.scanType = scanTypes.ColumnTypeScanType(i)
-		}
-		if lengths != nil {
-			c.length, c.hasLength = lengths.ColumnTypeLength(i)
-		}
-		if nullables != nil {
-			c.nullable, c.hasNullable = nullables.ColumnTypeNullable(i)
-		}
-		if precisions != nil {
-			c.precision, c.scale, c.hasPrecision = precisions.ColumnTypePrecisionScale(i)
-		}
-		if same && c == last.cols[i] {
-			continue
-		}
-		if d == nil {
-			d = &description{names: slices.Clone(names), cols: make([]column, 0, len(names))}
-			if same {
-				d.cols = append(d.cols, last.cols[:i]...)
-			}
-			same = false
-		}
-		d.cols = append(d.cols, c)
-	}
-	if same {
+	names, told := rows.Columns(), tellerOf(rows)
+	if last.is(names, &told) {
 		return last
 	}
-	if d == nil {
-		d = &description{names: slices.Clone(names)}
-	}
-	for i, name := range d.names {
+	d := &description{names: slices.Clone(names), cols: make([]column, len(names))}
+	for i, name := range names {
+		d.cols[i] = told.column(i)
 		d.bytes += int64(reflect.TypeFor[column]().Size()) + stringBytes + int64(len(name)+len(d.cols[i].typeName))
 	}
 	return d
+}
+
+// is reports whether d, which may be nil, describes columns of these names of
+// which this is told.
+func (d *description) is(names []string, told *teller) bool {
+	if d == nil || !slices.Equal(names, d.names) {
+		return false
+	}
+	for i := range d.cols {
+		if d.cols[i] != told.column(i) {
+			return false
+		}
+	}
+	return true
 }
 
 // valueBuffers are for rows on their way into a result.
