@@ -122,7 +122,7 @@ type Connector struct {
 	closing    chan struct{} // closed by Close, which waits for flights
 	closeOnce  sync.Once
 	snapshot   atomic.Pointer[snapshot] // nil until the catalog was needed
-	consulted  atomic.Int64             // when a write last led the loading, on the memo's clock
+	refreshed  atomic.Int64             // when refresh last led the loading, on the memo's clock
 	version    atomic.Pointer[reckoning]
 	identified sync.Once    // done: version is the database's
 	conns      atomic.Int64 // server connections open
@@ -150,7 +150,7 @@ func NewConnector(inner driver.Connector, cfg Config) *Connector {
 		texts:    newTexts(),
 		prepared: newPreparedTexts(),
 	}
-	k.consulted.Store(int64(-catalogGap))
+	k.refreshed.Store(int64(-catalogGap))
 	k.places = newPlaces(max(cfg.MaxConns, 0), &k.conns)
 	// Until it is known which database this is, nobody shares its versions.
 	k.version.Store(&reckoning{version: new(version)})

@@ -237,6 +237,60 @@ func TestACatalogThatTakesLongerThanAnyCallerHasIsLoadedAllTheSame(t *testing.T)
 	})
 }
 
+func TestACatalogThatIsLoadedAgainHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow, broken atomic.Bool
+		f := &fake{catalog: func(ctx context.Context) error {
+			if broken.Load() {
+				return errors.New("the catalog is gone")
+			}
+			if slow.Load() {
+				time.Sleep(700 * time.Millisecond)
+			}
+			return nil
+		}}
+		db := openFake(t, f, coalesce.Config{})
+		read := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+			defer cancel()
+			_, err := one(ctx, db, "SELECT v FROM t")
+			return err
+		}
+		if err := read(); err != nil {
+			t.Fatal(err)
+		}
+		slow.Store(true)
+		time.Sleep(time.Minute)
+		errs := make(chan error)
+		for range 50 {
+			go func() { errs <- read() }()
+		}
+		for range 50 {
+			if err := <-errs; err != nil {
+				t.Errorf("while it is loaded again: %v", err)
+			}
+		}
+		time.Sleep(time.Second)
+		if err := read(); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+		if n, s := f.catalogs.Load(), coalesce.StatsOf(db); n != 2 || s.Private != 0 {
+			t.Errorf("it was asked for %d times, want twice; stats %+v", n, s)
+		}
+
+		// What cannot be loaded again is judged by for one more minute.
+		broken.Store(true)
+		time.Sleep(time.Minute)
+		if err := read(); err != nil {
+			t.Errorf("a minute later: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := read(); err == nil {
+			t.Error("it is judged by two minutes later")
+		}
+	})
+}
+
 func TestOpeningDialsNothing(t *testing.T) {
 	f := &fake{}
 	db := openFake(t, f, coalesce.Config{})

@@ -76,18 +76,23 @@ type snapshot struct {
 }
 
 const (
-	// catalogAge is how old a snapshot gets: others change the schema too.
+	// catalogAge is how old a snapshot gets before it is loaded again: others
+	// change the schema too. It may be judged by for as long once more, lest
+	// everybody wait for the loading.
 	catalogAge = time.Minute
 	// catalogGap is how long a snapshot must last though names were not in it,
 	// code was called that may have changed the schema, or it could not be read.
 	catalogGap = time.Second
 )
 
+// current reports whether s may be judged by.
 func (k *Connector) current(s *snapshot, now time.Duration) bool {
 	v := k.version.Load()
 	age := now - s.begun
-	return s.schema == v.schemaVersion() && age < catalogAge && (s.suspect == v.suspectVersion() && !s.passing || age < catalogGap)
+	return s.schema == v.schemaVersion() && age < 2*catalogAge && (s.suspect == v.suspectVersion() && !s.passing || age < catalogGap)
 }
+
+func (s *snapshot) aged(now time.Duration) bool { return now-s.begun >= catalogAge }
 
 // passes reports whether a server that refused a query may soon answer it: it
 // was stopped, or had not the means.
@@ -106,8 +111,8 @@ func passes(err error) bool {
 // judge returns the verdict on a text, loading the catalog if that is needed
 // and was not done since the schema last changed.
 func (c *conn) judge(ctx context.Context, t *text, now time.Duration) (*judged, error) {
-	j := t.judged.Load()
-	if j != nil && (j.snap == nil || j.snap == c.k.snapshot.Load() && c.k.current(j.snap, now)) &&
+	j, s := t.judged.Load(), c.k.snapshot.Load()
+	if j != nil && (j.snap == nil || j.snap == s && c.k.current(s, now) && !s.aged(now)) &&
 		!(j.Unknown && now-j.snap.begun >= catalogGap) {
 		return j, nil
 	}
@@ -116,14 +121,18 @@ func (c *conn) judge(ctx context.Context, t *text, now time.Duration) (*judged, 
 		t.judged.Store(j)
 		return j, nil
 	}
-	s := c.k.snapshot.Load()
 	if s == nil || !c.k.current(s, now) {
 		var err error
 		if s, err = c.loadCatalog(ctx, s); err != nil {
 			return nil, err
 		}
+	} else if s.aged(now) {
+		c.refresh(ctx, s, now) // what goes wrong, the read itself will show
+		s = c.k.snapshot.Load()
 	}
-	j = c.k.judgeUnder(t, s)
+	if j == nil || j.snap != s {
+		j = c.k.judgeUnder(t, s)
+	}
 	if j.Unknown && now-s.begun >= catalogGap {
 		s, err := c.loadCatalog(ctx, s)
 		if err != nil {
@@ -183,11 +192,10 @@ func (k *Connector) known(t *text) *judged {
 // consult loads the catalog before a statement that may write, if that was not
 // done lately: else it would count as one that writes everything and changes
 // its session, and a database that is only written to would learn nothing
-// better for ever. Its error is one of dialling; what else may go wrong, the
-// statement itself will show.
+// better for ever. Its error is that of refresh.
 func (c *conn) consult(ctx context.Context, query string) error {
 	s, now := c.k.snapshot.Load(), c.k.memo.now()
-	if c.k.off || s != nil && (c.k.current(s, now) || now-s.begun < catalogGap) {
+	if c.k.off || s != nil && (c.k.current(s, now) && !s.aged(now) || now-s.begun < catalogGap) {
 		return nil
 	}
 	t := c.k.texts.get(query)
@@ -197,24 +205,34 @@ func (c *conn) consult(ctx context.Context, query string) error {
 	if l := c.link; l != nil && (l.txOpen() || l.tainted || l.locks || l.busy() || l.dead()) {
 		return nil
 	}
-	patience := consultTime
+	return c.refresh(ctx, s, now)
+}
+
+// refreshTime is how long a statement that can do without the catalog waits for
+// it, half its time at most: the connection on which it is read may be lost.
+const refreshTime = 2 * time.Second
+
+// refresh loads the catalog in place of old for a caller who can do without.
+// One a second leads: writes of which nothing is known overtake the loading.
+// The others wait with it if there is nothing to judge by. Its error is one of
+// dialling; what else may go wrong, the caller's own statement will show.
+func (c *conn) refresh(ctx context.Context, old *snapshot, now time.Duration) error {
+	last := c.k.refreshed.Load()
+	lead := now-time.Duration(last) >= catalogGap && c.k.refreshed.CompareAndSwap(last, int64(now))
+	if !lead && old != nil && c.k.current(old, now) {
+		return nil
+	}
+	patience := refreshTime
 	if until, ok := ctx.Deadline(); ok {
 		patience = min(patience, time.Until(until)/2)
 	}
 	bound, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	// Writes of which nothing is known overtake the loading; one a second leads.
-	last := c.k.consulted.Load()
-	lead := now-time.Duration(last) >= catalogGap && c.k.consulted.CompareAndSwap(last, int64(now))
-	if _, undialled, err := c.joinCatalog(bound, s, lead); undialled && err != errLost && bound.Err() == nil {
+	if _, undialled, err := c.joinCatalog(bound, old, lead); undialled && err != errLost && bound.Err() == nil {
 		return err
 	}
 	return nil
 }
-
-// consultTime is how long a statement that does not depend on the catalog waits
-// for it, half its time at most: the connection on which it is read may be lost.
-const consultTime = 2 * time.Second
 
 // raise makes stale what a statement may have changed.
 func (k *Connector) raise(t *text, j *judged) {
