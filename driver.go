@@ -9,6 +9,10 @@
 // transactions, row locks, volatile functions, sessions that were changed with
 // SET, and reads under a [Fresh] context.
 //
+// Options go into the DSN (coalesce_ttl, coalesce_max_bytes,
+// coalesce_max_result_bytes, coalesce_max_conns, coalesce), or into the [Config]
+// of a [Connector].
+//
 // It is not a cache of a database that others write to: what other processes
 // write is seen when the hold ends. What this process writes, through any
 // database opened by this driver, is seen at once.
@@ -259,7 +263,8 @@ type Explanation struct {
 
 // Explain returns the verdict on a text, without running it. It asks the
 // server's catalog where that is needed and was not done lately. What a call
-// adds (a transaction, an argument that cannot be compared) is not in it.
+// adds (a transaction, an argument that cannot be compared) is not in it, nor
+// are the options of db (its TTL, or that sharing is off).
 func Explain(ctx context.Context, db *sql.DB, query string) (Explanation, error) {
 	if _, err := connectorOf(db); err != nil {
 		return Explanation{}, err

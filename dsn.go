@@ -12,6 +12,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+var plain = regexp.MustCompile(`^[\w.+-]*$`)
+
+// shown quotes a name or value for an error, unless something of another
+// option, a password say, may have got into it.
+func shown(s string) string {
+	if plain.MatchString(s) {
+		return strconv.Quote(s)
+	}
+	return `"…"`
+}
+
 // The DSN options, each with what it allows. They are documented in README.md.
 var dsnOptions = map[string]struct {
 	allowed string
@@ -63,17 +74,17 @@ func (c *Config) setOption(name, value string) (ours bool, err error) {
 	}
 	opt, known := dsnOptions[name]
 	if !known {
-		return true, fmt.Errorf("coalesce: unknown DSN option %q; there are coalesce, coalesce_ttl, coalesce_max_bytes, coalesce_max_result_bytes and coalesce_max_conns", name)
+		return true, fmt.Errorf("coalesce: unknown DSN option %s; there are coalesce, coalesce_ttl, coalesce_max_bytes, coalesce_max_result_bytes and coalesce_max_conns", shown(name))
 	}
 	if !opt.set(c, value) {
-		return true, fmt.Errorf("coalesce: DSN option %s=%q is not valid; it takes %s", name, value, opt.allowed)
+		return true, fmt.Errorf("coalesce: DSN option %s=%s is not valid; it takes %s", name, shown(value), opt.allowed)
 	}
 	return true, nil
 }
 
 // parseDSN returns the DSN without the options of this driver, and those.
 func parseDSN(dsn string) (rest string, cfg Config, err error) {
-	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+	if isURL(dsn) {
 		rest, err = cfg.cutFromURL(dsn)
 	} else {
 		rest, err = cfg.cutFromKeywords(dsn)
@@ -81,9 +92,16 @@ func parseDSN(dsn string) (rest string, cfg Config, err error) {
 	return rest, cfg, err
 }
 
-// errKeywords says what to do and quotes nothing: any part of a malformed DSN
-// may be of its password.
-var errKeywords = errors.New(`coalesce: malformed DSN: not a URL (postgres://…), not keywords and values (host=… user=…), where values with blanks are put between ' ' and a ' or \ in them after a \`)
+func isURL(dsn string) bool {
+	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
+}
+
+// These say what to do and quote nothing: any part of a malformed DSN may be of
+// its password.
+var (
+	errKeywords = errors.New(`coalesce: malformed DSN: not a URL (postgres://…), not keywords and values (host=… user=…), where values with blanks are put between ' ' and a ' or \ in them after a \`)
+	errQuote    = errors.New(`coalesce: malformed DSN: a ' that begins a value is not closed; a ' or \ in a value is put after a \`)
+)
 
 // cutFromURL takes the options out of a URL as text. What the rest means, and
 // whether it is one, pgx decides: it takes more than net/url does, passwords
@@ -145,7 +163,7 @@ func (c *Config) cutFromKeywords(dsn string) (string, error) {
 		after = strings.TrimLeft(after, blanks)
 		n, value, ok := keywordValue(after)
 		if !ok {
-			return "", errKeywords
+			return "", errQuote
 		}
 		ours, err := c.setOption(name, value)
 		if err != nil {
@@ -202,12 +220,26 @@ func parsePgx(rest string) (*pgx.ConnConfig, error) {
 	if i := strings.LastIndex(msg, "`: "); i >= 0 {
 		msg = msg[i+len("`: "):]
 	}
-	// A password that is not escaped may have been taken for a port, say.
-	msg = quotations.ReplaceAllString(msg, "…")
-	return nil, fmt.Errorf("coalesce: malformed DSN: %s (in a URL, characters such as / ? # @ of a password must be percent-encoded)", redact(msg, rest))
+	hint := ""
+	if strings.HasPrefix(msg, "failed to parse as") || strings.HasPrefix(msg, "invalid port") {
+		// A password that is not escaped may have been taken for a port, say.
+		msg = parentheses.ReplaceAllString(msg, "")
+		if isURL(rest) {
+			hint = " (characters such as / ? # @ of a password must be percent-encoded)"
+		}
+	}
+	msg = quotations.ReplaceAllStringFunc(msg, func(q string) string { return shown(q[1 : len(q)-1]) })
+	msg = assignments.ReplaceAllString(msg, "$1…")
+	return nil, fmt.Errorf("coalesce: malformed DSN: %s%s", redact(msg, rest), hint)
 }
 
-var quotations = regexp.MustCompile("\"[^\"]*\"|`[^`]*`| \\([^()]*\\)")
+var (
+	parentheses = regexp.MustCompile(` \(.*\)`)
+	quotations  = regexp.MustCompile("\"[^\"]*\"|`[^`]*`")
+	// assignments are of options that a missing quote or separator has made
+	// part of another one's value.
+	assignments = regexp.MustCompile(`(?i)(password\s*=\s*)\S+`)
+)
 
 // redact removes the password of a DSN from a message.
 func redact(msg, dsn string) string {

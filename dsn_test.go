@@ -74,6 +74,9 @@ func TestNoErrorOfAMalformedDSNShowsThePassword(t *testing.T) {
 		"postgres://u:s3#cret@h/d", "postgres://u:s3%cret@h/d", "postgres://u:s3 cret@h/d", "postgres://u:cret@h:port/d",
 		"postgres://u:cret@h/d?sslmode=wrong", "postgres://u:cret@h/d?connect_timeout=cret", "postgres://h/d?password=cret&sslmode=cret",
 		"user=u password=s3 cret host=h", "password='s3 cret", "password=cret host", "u:cret@h", "=cret", "cret",
+		"host=h coalesce_ttl=10s;password=cret", "host=h coalesce_ttl=10s,password=cret", "host=h coalesce_ttl='10s password=cret dbname='d'", "host=h coalesce_ttl= password=cret",
+		"postgres://h/d?coalesce_ttl=10s;password=cret", "postgres://h/d?coalesce_ttl=10s%26password=cret", "postgres://h/d?coalesce;password=cret", "host=h coalesce_x;password=cret=1",
+		"host=h connect_timeout='5 password=cret'", "host=h sslmode='x password=cret'", "host=h sslmode=verify-full sslrootcert='/nope password=cret'", "host=h port='1 password = cret'",
 	} {
 		db, err := sql.Open("coalesce-pgx", dsn)
 		if err == nil {
@@ -83,6 +86,24 @@ func TestNoErrorOfAMalformedDSNShowsThePassword(t *testing.T) {
 			}
 		} else if strings.Contains(err.Error(), "cret") || !strings.HasPrefix(err.Error(), "coalesce: ") {
 			t.Errorf("%s: error is %q", dsn, err)
+		}
+	}
+}
+
+func TestErrorOfAMalformedDSNSaysWhatIsWrong(t *testing.T) {
+	const hint = "percent-encoded"
+	for dsn, want := range map[string]string{
+		"postgres://u@h/d?sslmode=verify-full&sslrootcert=/nope/ca.pem": "open /nope/ca.pem",
+		"postgres://u@h/d?sslmode=maybe":                                "sslmode is invalid",
+		"host=h sslcert=/nope/c.pem sslmode=require":                    `both "sslcert" and "sslkey" are required`,
+		"host=h connect_timeout=abc":                                    `parsing "abc"`,
+		"host=h user='u":                                                "not closed",
+		"host=h user":                                                   "keywords and values",
+		"postgres://u:p/w@h/d":                                          hint,
+	} {
+		_, err := sql.Open("coalesce-pgx", dsn)
+		if err == nil || !strings.Contains(err.Error(), want) || want != hint && strings.Contains(err.Error(), hint) {
+			t.Errorf("%s: got %v, want it to say %s", dsn, err, want)
 		}
 	}
 }
