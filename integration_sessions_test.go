@@ -311,7 +311,7 @@ func TestDiscardAllMakesConnectionShareAgain(t *testing.T) {
 	f.by("UPDATE tx1 SET n = 2") // whoever asks the server can be told by it
 	c := pinned(t, f.db)
 	for _, change := range []string{
-		"SET work_mem = '8MB'", "SET SESSION work_mem = '8MB'", "SET TIME ZONE 'Asia/Tokyo'", "SET ROLE postgres", "RESET ALL", "RESET work_mem", "RESET ROLE",
+		"SET work_mem = '8MB'", "SET SESSION work_mem = '8MB'", "SET TIME ZONE 'Asia/Tokyo'", "SET ROLE " + pgx.Identifier{get[string](t, f.plain, "SELECT current_user")}.Sanitize(), "RESET ALL", "RESET work_mem", "RESET ROLE",
 		"DISCARD TEMP", "DISCARD PLANS", "CREATE TEMP TABLE tmp(n int)", "LISTEN x", "DO $$ BEGIN PERFORM 1; END $$",
 		"SELECT set_config('app.x', '1', false)", "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET SESSION AUTHORIZATION DEFAULT",
 		"PREPARE p AS SELECT 1", "SELECT pg_advisory_lock(77)", "SELECT setseed(0.5)",
@@ -415,11 +415,11 @@ func TestScopeKeepsTenantsOfHooksApart(t *testing.T) {
 	f := newFixture(t, setup{opts: []stdlib.OptionOpenDB{stdlib.OptionAfterConnect(set), stdlib.OptionResetSession(set)}})
 	role := "appv_" + get[string](t, f.plain, "SELECT substr(md5(current_database()), 1, 8)")
 	f.by("CREATE TABLE doc(tenant text, body text)", "INSERT INTO doc VALUES ('a','A1'),('b','B1')",
-		"CREATE ROLE "+role+" LOGIN", "GRANT SELECT ON doc TO "+role,
+		"CREATE ROLE "+role+" LOGIN PASSWORD '"+role+"'", "GRANT SELECT ON doc TO "+role,
 		"ALTER TABLE doc ENABLE ROW LEVEL SECURITY", "ALTER TABLE doc FORCE ROW LEVEL SECURITY", "CREATE POLICY p ON doc USING (tenant = current_setting('app.tenant', true))")
 	t.Cleanup(func() { f.plain.Exec("DROP OWNED BY " + role); f.plain.Exec("DROP ROLE " + role) })
 	f.db.Close()
-	f.db = sql.OpenDB(coalesce.NewConnector(stdlib.GetConnector(f.pgxConfig(func(c *pgx.ConnConfig) { c.User = role }),
+	f.db = sql.OpenDB(coalesce.NewConnector(stdlib.GetConnector(f.pgxConfig(func(c *pgx.ConnConfig) { c.User, c.Password = role, role }),
 		stdlib.OptionAfterConnect(set), stdlib.OptionResetSession(set)), coalesce.Config{}))
 	defer f.db.Close()
 	f.db.SetMaxOpenConns(4)

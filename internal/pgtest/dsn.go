@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -19,6 +20,10 @@ func attach(ctx context.Context, name, dsn string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %s: %w", name, err)
 	}
+	// The options of coalesce-pgx are not the server's, nor those of a test.
+	for _, option := range []string{"coalesce", "coalesce_ttl", "coalesce_max_bytes", "coalesce_max_result_bytes", "coalesce_max_conns"} {
+		u = withOption(u, option, "")
+	}
 	conn, err := pgx.Connect(ctx, u)
 	if err != nil {
 		var bad *pgconn.ParseConfigError
@@ -29,6 +34,10 @@ func attach(ctx context.Context, name, dsn string) (*Server, error) {
 		return nil, fmt.Errorf("pgtest: %s: %w", name, err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	if _, secure := conn.PgConn().Conn().(*tls.Conn); !secure {
+		// With the default, "prefer", one dial may be two, and tests count them.
+		u = withOption(u, "sslmode", "disable")
+	}
 	return &Server{dsn: u}, nil
 }
 
@@ -96,14 +105,27 @@ func parseKeywords(s string) (url.Values, error) {
 
 // WithDatabase gives the URL dsn with another database.
 func WithDatabase(dsn, database string) string {
+	u := parsed(withOption(withOption(dsn, "dbname", ""), "database", ""))
+	u.Path = "/" + database
+	return u.String()
+}
+
+// withOption gives the URL dsn with another value of an option, or without it.
+func withOption(dsn, name, value string) string {
+	u := parsed(dsn)
+	q := u.Query()
+	q.Del(name)
+	if value != "" {
+		q.Set(name, value)
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func parsed(dsn string) *url.URL {
 	u, err := url.Parse(dsn)
 	if err != nil {
 		panic("bug: pgtest: DSN of a server is not a URL")
 	}
-	q := u.Query()
-	q.Del("dbname")
-	q.Del("database")
-	u.RawQuery = q.Encode()
-	u.Path = "/" + database
-	return u.String()
+	return u
 }

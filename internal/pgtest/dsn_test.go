@@ -2,7 +2,7 @@ package pgtest
 
 import (
 	"context"
-	"net/url"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,14 +38,12 @@ func wantInt(t *testing.T, dsn, sql string, want int) {
 
 func TestServerOfTheEnvironmentIsUsedButNotOwned(t *testing.T) {
 	dsn := Database(t)
-	u, err := url.Parse(dsn)
+	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keywords := "dbname='" + strings.TrimPrefix(u.Path, "/") + "' host=" + u.Hostname() + " port = " + u.Port() + " user=" + u.User.Username() + " sslmode=disable"
-	if pw, ok := u.User.Password(); ok {
-		keywords += " password='" + pw + "'"
-	}
+	quoted := func(s string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'" }
+	keywords := fmt.Sprintf("dbname=%s host=%s port = %d user=%s password=%s coalesce_ttl=5s", quoted(cfg.Database), quoted(cfg.Host), cfg.Port, quoted(cfg.User), quoted(cfg.Password))
 	tests := map[string]map[string]string{
 		"COALESCE_TEST_DSN first": {"COALESCE_TEST_DSN": dsn, "DATABASE_URL": "mysql://x"},
 		"DATABASE_URL":            {"DATABASE_URL": dsn},
@@ -63,6 +61,9 @@ func TestServerOfTheEnvironmentIsUsedButNotOwned(t *testing.T) {
 			wantInt(t, WithDatabase(s.DSN(), "template1"), "SELECT (current_database() = 'template1')::int", 1)
 			if !strings.HasPrefix(s.DSN(), "postgres://") {
 				t.Errorf("got DSN %s, want a URL", s.DSN())
+			}
+			if cfg, err := pgx.ParseConfig(s.DSN()); err != nil || len(cfg.Fallbacks) > 0 {
+				t.Errorf("%s: a dial is more than one", s.DSN())
 			}
 			if s.Owned() || s.Stop() == nil || s.Restart() == nil {
 				t.Error("a server that is not ours could be stopped")
