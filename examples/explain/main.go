@@ -4,9 +4,9 @@
 //	go run ./examples/explain -dsn postgres://… < queries.sql
 //
 // Statements are read from standard input, each ended by a semicolon at the
-// end of a line. Without a DSN, COALESCE_TEST_DSN, DATABASE_URL or a
-// PostgreSQL started for this serves as the server; its catalog decides what
-// the text cannot.
+// end of a line. The server's catalog decides what the text cannot. Without
+// -dsn it is that of COALESCE_TEST_DSN or DATABASE_URL, or an empty PostgreSQL
+// started for this, which knows none of your tables.
 package main
 
 import (
@@ -28,6 +28,12 @@ import (
 func main() {
 	dsn := flag.String("dsn", "", "the server whose catalog is asked")
 	flag.Parse()
+	given := false
+	flag.Visit(func(*flag.Flag) { given = true })
+	if flag.NArg() > 0 || given && *dsn == "" {
+		fmt.Fprintln(os.Stderr, "explain: -dsn needs a connection string, and there are no other arguments: statements are read from standard input")
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *dsn, os.Stdin, os.Stdout); err != nil {
@@ -59,7 +65,7 @@ func run(ctx context.Context, dsn string, in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", e.Verdict, strings.Join(e.Tables, ","), e.Reason, brief(query))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", e.Verdict, strings.Join(e.Tables, ","), e.Reason, strings.Join(strings.Fields(query), " "))
 		return nil
 	})
 }
@@ -89,15 +95,4 @@ func statements(in io.Reader, do func(string) error) error {
 		return err
 	}
 	return flush()
-}
-
-const briefLength = 60
-
-// brief is the start of a statement, on one line.
-func brief(query string) string {
-	line := []rune(strings.Join(strings.Fields(query), " "))
-	if len(line) > briefLength {
-		return string(line[:briefLength-1]) + "…"
-	}
-	return string(line)
 }

@@ -76,6 +76,9 @@ func run(ctx context.Context, opt options, out io.Writer) error {
 	defer client.CloseIdleConnections()
 
 	before, errBefore := debug(ctx, client, page)
+	if unreachable := new(net.OpError); errors.As(errBefore, &unreachable) {
+		return errBefore // as would be every request
+	}
 	l := &load{client: client, url: page.String(), requests: opt.requests, statuses: map[string]int{}}
 	took := l.run(ctx, opt)
 	l.report(out, page.Redacted(), opt, took)

@@ -74,7 +74,7 @@ func TestLoadEndsWithItsTime(t *testing.T) {
 // it is refused before it is tried.
 func TestOtherMachinesAreLeftAlone(t *testing.T) {
 	out, err := runHere(t, options{url: "http://192.0.2.1/", concurrent: 1, requests: 1, time: time.Minute})
-	if err == nil || !strings.Contains(out, "192.0.2.1:80 is not this machine") {
-		t.Errorf("got %v", err)
+	if err == nil || !strings.Contains(err.Error(), "192.0.2.1:80 is not this machine") || out != "" {
+		t.Errorf("got %v and %q, want it refused before any request", err, out)
 	}
 }
