@@ -406,7 +406,9 @@ func (f *flight) settle(a attempt) {
 			released--
 		}
 		m.count.joined -= uint64(released)
-		m.count.private[CauseTooBig] += uint64(released)
+		if released > 0 {
+			m.count.private[CauseTooBig] += uint64(released)
+		}
 	} else if a.failed() {
 		if f.callers > 0 {
 			f.countLocked(&m.count.errors)

@@ -2,8 +2,9 @@ package coalesce
 
 import "maps"
 
-// Causes of a private read that are not in the text. Those that are, are the
-// causes of the statement package.
+// Causes of a private read that are not in its text, as they stand in
+// [Stats].PrivateBy. Those that are have the words that the reason of [Explain]
+// gives at more length: "write", "volatile function", "system catalog" and so on.
 const (
 	CauseOff         = "off"
 	CauseFresh       = "fresh"
@@ -19,7 +20,7 @@ const (
 // moment. Reads = Held + Joined + Led + Private, and Private is the sum of
 // PrivateBy.
 type Stats struct {
-	Reads   uint64 // calls of Query and QueryRow, on the database or a statement of it
+	Reads   uint64 // calls of Query and QueryRow, whatever they are called on and with
 	Held    uint64 // answered with a held result
 	Joined  uint64 // waited for a flight that another caller led
 	Led     uint64 // led a flight
