@@ -360,14 +360,23 @@ func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, a
 		returned = true
 		return attempt{stream: newStream(f, nil, rows, l)}
 	}
-	res, all := drain(rows, &t.columns, f.grow)
-	res.scans = k.scans.Load()
+	last := t.columns.Load()
+	d := describe(rows, last)
+	scans, known := k.scansOf(l, d)
+	if !known {
+		// Only the connection itself can scan these.
+		returned = true
+		return attempt{stream: newStream(f, nil, rows, l)}
+	}
+	t.columns.Store(d)
+	res, all := drain(rows, d, d == last, f.grow)
+	res.scans = scans
 	returned = true
 	if !all {
 		return attempt{stream: newStream(f, res, rows, l)}
 	}
 	rows.Close()
-	out = attempt{res: res, lost: res.err != nil && l.dead() && ctx.Err() == nil}
+	out = attempt{res: res, lost: res.err != nil && l.dead() && ctx.Err() == nil, lags: l.standby()}
 	f.crew.release(l)
 	return out
 }

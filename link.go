@@ -94,6 +94,12 @@ func (l *link) txOpen() bool {
 // busy reports whether rows of an earlier query are still open.
 func (l *link) busy() bool { return l.pg != nil && l.pg.PgConn().IsBusy() }
 
+// standby reports whether the server is one that repeats what another does.
+// PostgreSQL tells so from 14 on.
+func (l *link) standby() bool {
+	return l.pg != nil && l.pg.PgConn().ParameterStatus("in_hot_standby") == "on"
+}
+
 // interchangeable reports whether a fresh connection would do as well.
 func (l *link) interchangeable() bool {
 	return !l.tainted && !l.locks && !l.exposed && !l.dead() && !l.txOpen() && !l.busy()
@@ -413,7 +419,7 @@ func (l *link) finish(t *text) (again bool) {
 		l.rollback()
 	}
 	if t.advances {
-		l.k.version.Load().sequences.Add(1)
+		l.k.version.Load().each(func(v *version) { v.sequences.Add(1) })
 	}
 	again = t.Tx != statement.TxNone
 	if t.plain && !t.Writes {
@@ -441,8 +447,12 @@ func (l *link) finish(t *text) (again bool) {
 func (l *link) raise(versions func()) {
 	v := l.k.version.Load()
 	unsettled := l.pg != nil && l.pg.IsClosed()
+	var counted []*version
 	if unsettled {
-		v.unsettled.Add(1)
+		v.each(func(v *version) {
+			v.unsettled.Add(1)
+			counted = append(counted, v)
+		})
 	}
 	versions()
 	if unsettled {
@@ -450,7 +460,9 @@ func (l *link) raise(versions func()) {
 		go func() { // ends with pgx's own, which is cancelling the statement
 			await(cleanup)
 			versions()
-			v.unsettled.Add(-1)
+			for _, v := range counted {
+				v.unsettled.Add(-1)
+			}
 		}()
 	}
 }

@@ -114,9 +114,10 @@ type clock interface {
 	// comparable reports whether versions of the other clock can be compared
 	// with those of this one: both depend on the same.
 	comparable(other clock) bool
-	// settled reports whether no write is under way that nobody waits for, and
-	// that may still raise the version.
-	settled() bool
+	// settled reports whether an answer got now may be held: no write is under
+	// way that nobody waits for and that may still raise the version. One that
+	// lags comes from a server that gets to know of writes later.
+	settled(lags bool) bool
 }
 
 // attempt is how one try of a read ended.
@@ -129,6 +130,7 @@ type attempt struct {
 	// unsent: nothing reached the server. lost: the connection died under way.
 	unsent, lost bool
 	undialled    bool // there was no connection to make it on
+	lags         bool // it was made on a standby
 	// value is set instead of res by the driver's own reads.
 	value any
 
@@ -413,7 +415,7 @@ func (f *flight) settle(a attempt) {
 		if f.callers > 0 {
 			f.countLocked(&m.count.errors)
 		}
-	} else if f.ttl > 0 && f.callers > 0 && f.clock.settled() && f.clock.version() == f.version {
+	} else if f.ttl > 0 && f.callers > 0 && f.clock.settled(a.lags) && f.clock.version() == f.version {
 		m.holdLocked(f, a.res, now)
 	}
 	abandoned := a.stream != nil && !f.leaderIn

@@ -73,12 +73,13 @@ func allocated(n int) int64 {
 	return int64(n + n/16)
 }
 
-// description is the columns of a result. It is immutable: the results of one
-// text have it in common.
+// description is the columns of a result. It is immutable but for known: the
+// results of one text have it in common.
 type description struct {
 	names []string
 	cols  []column
-	bytes int64 // estimate of the memory held
+	bytes int64                    // estimate of the memory held
+	known atomic.Pointer[scanMaps] // these know its types
 }
 
 // teller is what rows implement of the optional interfaces for columns; nil
@@ -155,14 +156,11 @@ var valueBuffers = sync.Pool{New: func() any { return new([]driver.Value) }}
 const maxBufferedValues = 1 << 12
 
 // drain reads rows to their end or error, asking grow for the memory. It
-// reports false, with rows still open, when grow refused.
-func drain(rows driver.Rows, last *atomic.Pointer[description], grow func(int64) bool) (*result, bool) {
-	r := new(result)
-	known := last.Load()
-	d := describe(rows, known)
-	r.names, r.cols = d.names, d.cols
-	if d != known {
-		last.Store(d)
+// reports false, with rows still open, when grow refused. The memory of d, which
+// describes the rows, is the result's unless it was that of an earlier one.
+func drain(rows driver.Rows, d *description, earlier bool, grow func(int64) bool) (*result, bool) {
+	r := &result{names: d.names, cols: d.cols}
+	if !earlier {
 		r.bytes = d.bytes
 	}
 	if !grow(r.bytes) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -116,7 +115,7 @@ func FuzzReplay(f *testing.F) {
 		want, wantErr := readAll(newScript(in))
 		rows := newScript(in)
 		var size int64
-		res, all := drain(rows, new(atomic.Pointer[description]), func(n int64) bool { size += n; return size <= int64(limit) })
+		res, all := drain(rows, describe(rows, nil), false, func(n int64) bool { size += n; return size <= int64(limit) })
 		if !all {
 			s := &stream{live: rows, cancel: func(error) {}}
 			s.replay.res = res

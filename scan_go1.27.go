@@ -94,6 +94,19 @@ func (r *result) scan(ctx driver.ScanContext, i int, v driver.Value, dest any) e
 	return m.Scan(oid, format, src, dest)
 }
 
+// know reports whether the types of cols can be told by their names. pgx gives
+// these in capitals, in which one with capitals of its own is lost.
+func (s *scanMaps) know(cols []column) bool {
+	m := s.pool.Get().(*pgtype.Map)
+	defer s.pool.Put(m)
+	for i := range cols {
+		if oidOf(m, cols[i].typeName) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func oidOf(m *pgtype.Map, typeName string) uint32 {
 	if n, err := strconv.ParseUint(typeName, 10, 32); err == nil {
 		return uint32(n) // pgx names a type it does not know by its number

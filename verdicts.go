@@ -44,6 +44,7 @@ type judged struct {
 	snap   *snapshot        // nil: the text alone decided
 	reads  []*atomic.Uint64 // the counters of what it reads
 	writes []*atomic.Uint64 // the counters of what it touches
+	of     *version         // whose counters these are
 }
 
 // version implements clock. The counters only rise, so their sum tells
@@ -64,7 +65,10 @@ func (j *judged) comparable(other clock) bool {
 }
 
 // settled implements clock.
-func (j *judged) settled() bool { return j.k.version.Load().unsettled.Load() == 0 }
+func (j *judged) settled(lags bool) bool {
+	v := j.k.version.Load()
+	return v.unsettled.Load() == 0 && !(lags && v.writtenLately())
+}
 
 // snapshot is what the catalog said when it was last loaded.
 type snapshot struct {
@@ -154,6 +158,7 @@ func (k *Connector) judgeUnder(t *text, s *snapshot) *judged {
 	}
 	j.Verdict = s.Judge(t.Analysis)
 	v := k.version.Load()
+	j.of = v.version
 	for _, name := range j.Reads {
 		j.reads = append(j.reads, v.table(name))
 	}
@@ -242,7 +247,7 @@ func (k *Connector) raise(t *text, j *judged) {
 		k.raiseAll(mayBeDDL)
 	case j.Schema:
 		k.raiseAll(mayHideDDL)
-	case j.All:
+	case j.All || j.of != v.version:
 		k.raiseAll(rowsOnly)
 	default:
 		for _, c := range j.writes {
@@ -255,8 +260,11 @@ func (k *Connector) raise(t *text, j *judged) {
 			}
 		}
 	}
-	v.sequences.Add(1)
-	v.any.Add(1)
+	v.each(func(v *version) {
+		v.sequences.Add(1)
+		v.any.Add(1)
+		v.write()
+	})
 }
 
 var catalogKey = []byte("catalog") // no key of a read begins like it
@@ -270,7 +278,7 @@ func (c catalogClock) version() uint64 {
 }
 
 func (c catalogClock) comparable(clock) bool { return true }
-func (c catalogClock) settled() bool         { return true }
+func (c catalogClock) settled(bool) bool     { return true }
 
 // loadCatalog loads the catalog, together with others who need a newer snapshot
 // than old.
@@ -344,6 +352,8 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	if err != nil {
 		// Not a PostgreSQL, or one that shows nothing: known names only.
 		s.Snapshot, s.reason, s.passing = nil, err.Error(), passes(err)
+	} else if s.Database != "" {
+		k.turnsOutToBe(s.Database)
 	}
 	k.snapshot.Store(s)
 	return attempt{value: s}

@@ -3,6 +3,8 @@ package coalesce
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/coalesce-pgx/coalesce/internal/catalog"
 	"github.com/coalesce-pgx/coalesce/internal/statement"
@@ -59,5 +61,22 @@ func BenchmarkVerdict(b *testing.B) {
 				b.Fatal(v)
 			}
 		}
+	})
+}
+
+func TestAStandbyIsTrustedAgainWhenNothingWasWrittenForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := NewConnector(nil, Config{})
+		j := &judged{k: k}
+		check := func(when string, want bool) {
+			if got := j.settled(true); got != want || !j.settled(false) {
+				t.Errorf("%s: %t, want %t", when, got, want)
+			}
+		}
+		check("before any write", true)
+		k.raiseAll(rowsOnly)
+		check("after a write", false)
+		time.Sleep(lagTime)
+		check("long after it", true)
 	})
 }

@@ -1,8 +1,10 @@
 package coalesce
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // version counts the writes to one database that may have changed an answer.
@@ -19,7 +21,12 @@ type version struct {
 	// unsettled are the writes whose callers have left and which the server
 	// may still commit. Nothing is held meanwhile.
 	unsettled atomic.Int64
-	tables    sync.Map // name → *atomic.Uint64: writes to the tables of that name
+	written   atomic.Pointer[time.Time] // when something was raised last
+	tables    sync.Map                  // name → *atomic.Uint64: writes to the tables of that name
+
+	// aliasOf are the databases that this name has turned out to stand for:
+	// what raises this raises those.
+	aliasOf atomic.Pointer[[]*version]
 }
 
 var (
@@ -41,6 +48,43 @@ func versionOf(database string) *version {
 	return v
 }
 
+// each calls do with v and those it is an alias of.
+func (v *version) each(do func(*version)) {
+	do(v)
+	if others := v.aliasOf.Load(); others != nil {
+		for _, o := range *others {
+			do(o)
+		}
+	}
+}
+
+func (v *version) standFor(database *version) {
+	versionsMu.Lock()
+	defer versionsMu.Unlock()
+	var others []*version
+	if p := v.aliasOf.Load(); p != nil {
+		others = *p
+	}
+	if !slices.Contains(others, database) {
+		others = append(slices.Clip(others), database)
+		v.aliasOf.Store(&others)
+	}
+}
+
+// lagTime is how long a standby may take to repeat a write for its answers to
+// be held as those of the server that was written to are.
+const lagTime = DefaultTTL
+
+func (v *version) write() {
+	now := time.Now()
+	v.written.Store(&now)
+}
+
+func (v *version) writtenLately() bool {
+	w := v.written.Load()
+	return w != nil && time.Since(*w) < lagTime
+}
+
 // table returns the counter of the tables of one name, all schemas together.
 func (v *version) table(name string) *atomic.Uint64 {
 	if c, ok := v.tables.Load(name); ok {
@@ -54,8 +98,8 @@ func (v *version) table(name string) *atomic.Uint64 {
 type reckoning struct {
 	*version
 	// data, schema and suspect of version plus these are what the connector
-	// goes by: its count must not jump when it learns which database it leads
-	// to.
+	// goes by: its count must not go back when it learns which database it
+	// leads to.
 	dataOffset, schemaOffset, suspectOffset uint64
 }
 
@@ -63,17 +107,38 @@ func (r *reckoning) dataVersion() uint64    { return r.data.Load() + r.dataOffse
 func (r *reckoning) schemaVersion() uint64  { return r.schema.Load() + r.schemaOffset }
 func (r *reckoning) suspectVersion() uint64 { return r.suspect.Load() + r.suspectOffset }
 
-// leadsTo lets k share the version of a database. It stays with the first it
-// is told of: versions of different databases cannot be compared.
+// follow returns v as who has reckoned with r until now counts it.
+func (r *reckoning) follow(v *version) *reckoning {
+	return &reckoning{
+		version:       v,
+		dataOffset:    r.dataVersion() - v.data.Load(),
+		schemaOffset:  r.schemaVersion() - v.schema.Load(),
+		suspectOffset: r.suspectVersion() - v.suspect.Load(),
+	}
+}
+
+// leadsTo lets k share the version of the database that it was told to connect
+// to. It stays with the first: versions of different ones cannot be compared.
 func (k *Connector) leadsTo(database string) {
-	k.identified.Do(func() {
-		old := k.version.Load()
-		r := &reckoning{version: versionOf(database)}
-		r.dataOffset = old.dataVersion() - r.data.Load()
-		r.schemaOffset = old.schemaVersion() - r.schema.Load()
-		r.suspectOffset = old.suspectVersion() - r.suspect.Load()
-		k.version.Store(r)
-	})
+	k.identified.Do(func() { k.version.Store(k.version.Load().follow(versionOf(database))) })
+}
+
+// turnsOutToBe is leadsTo with the name that the server itself has for the
+// database, where a pooler has another. If that is news, what was judged before
+// counts by the other name: the catalog is loaded once more.
+func (k *Connector) turnsOutToBe(database string) {
+	old, v := k.version.Load(), versionOf(database)
+	if old.version == v {
+		return
+	}
+	k.identified.Do(func() {})
+	old.standFor(v) // for those who know it by that name only
+	r := old.follow(v)
+	// Whoever raises both meanwhile must not make the count go back.
+	r.dataOffset++
+	r.schemaOffset++
+	r.suspectOffset++
+	k.version.CompareAndSwap(old, r) // else the next loading tells again
 }
 
 // extent is what a write that may have touched everything may have changed.
@@ -87,14 +152,16 @@ const (
 
 // raiseAll makes all that was read before stale, whatever it depends on.
 func (k *Connector) raiseAll(e extent) {
-	v := k.version.Load()
-	v.data.Add(1)
-	switch e {
-	case mayHideDDL:
-		v.suspect.Add(1)
-	case mayBeDDL:
-		v.schema.Add(1)
-	}
+	k.version.Load().each(func(v *version) {
+		v.data.Add(1)
+		switch e {
+		case mayHideDDL:
+			v.suspect.Add(1)
+		case mayBeDDL:
+			v.schema.Add(1)
+		}
+		v.write()
+	})
 }
 
 func (k *Connector) schemaVersion() uint64 { return k.version.Load().schemaVersion() }

@@ -64,6 +64,7 @@ func startBouncer(t *testing.T, w *world) *bouncer {
 	settings := []string{
 		"[databases]",
 		fmt.Sprintf("postgres = host=%s port=%s user=app password=%s", host, serverPort, password),
+		fmt.Sprintf("alias = host=%s port=%s user=app password=%s dbname=postgres", host, serverPort, password),
 		"[pgbouncer]",
 		"listen_addr = 127.0.0.1",
 		"listen_port = " + port,

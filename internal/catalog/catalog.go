@@ -14,6 +14,9 @@ import (
 // object of that name, whatever its schema; the worst of them counts. It is
 // immutable and safe for concurrent use.
 type Snapshot struct {
+	// Database is what the server calls the database; "" if it did not tell.
+	Database string
+
 	relations map[string]*relation
 	functions map[string]function
 	operators map[string]volatility
@@ -233,6 +236,8 @@ func (s *Snapshot) add(r *Row, views map[string]*view) error {
 		s.types[name] = t
 	case "cast":
 		s.hidden.note(ofExtension(volatilityOf(r.A), r.B), name)
+	case "database":
+		s.Database = name
 	case "domain":
 		s.hidden.note(volatilityOf(r.A), "the check of the domain "+name)
 	default:

@@ -125,4 +125,6 @@ LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_cast'::pg_catalog
 UNION ALL
 SELECT 'domain', t.typname::text, called.volatile, NULL, NULL
 FROM called JOIN pg_catalog.pg_constraint k ON called.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND k.oid = called.objid
-JOIN pg_catalog.pg_type t ON t.oid = k.contypid`
+JOIN pg_catalog.pg_type t ON t.oid = k.contypid
+UNION ALL
+SELECT 'database', pg_catalog.current_database()::text, NULL, NULL, NULL`
