@@ -236,3 +236,44 @@ func TestPgxNativeScanningOfOwnTypes(t *testing.T) {
 		}
 	})
 }
+
+// What pgx calls a type does not always tell which it is, and a connection may
+// have been told of more types than the first one was.
+func TestPgxNativeScanningOfTypesHardToTell(t *testing.T) {
+	t.Parallel()
+	register := func(names ...string) stdlib.OptionOpenDB {
+		return stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+			for _, name := range names {
+				if typ, err := conn.LoadType(ctx, name); err == nil { // it may not be there yet
+					conn.TypeMap().RegisterType(typ)
+				}
+			}
+			return nil
+		})
+	}
+	same(t, func(r *run) {
+		r.exec(`CREATE SCHEMA s`, `CREATE TYPE s.pair AS (a int, b text)`, `CREATE TYPE "Pair" AS (a int, b text)`,
+			`CREATE TABLE t (p "Pair", q s.pair)`, `INSERT INTO t VALUES ('(1,x)', '(2,y)'), ('(3,z)', NULL)`)
+		config, err := pgx.ParseConfig(r.dsn)
+		r.must(err)
+		db := opened(r, stdlib.GetConnector(*config, register(`"Pair"`, `s.pair`, `later`)))
+		for range 2 {
+			var p, q ownPair
+			r.see("capitals", db.QueryRow(`SELECT p FROM t ORDER BY p`).Scan(&p), p)
+			r.see("qualified", db.QueryRow(`SELECT q FROM t ORDER BY q`).Scan(&q), q)
+			rows, err := db.Query(`SELECT p, q FROM t ORDER BY p`)
+			r.rows("both", rows, err)
+		}
+
+		_, err = db.Exec(`CREATE TYPE later AS (a int, b text)`)
+		r.must(err)
+		_, err = db.Exec(`CREATE TABLE u AS SELECT '(1,x)'::later AS p`)
+		r.must(err)
+		db.SetMaxIdleConns(-1) // as a program does after its migrations
+		db.SetMaxIdleConns(2)
+		for range 2 {
+			var p ownPair
+			r.see("later", db.QueryRow(`SELECT p FROM u`).Scan(&p), p)
+		}
+	})
+}
