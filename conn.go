@@ -25,8 +25,9 @@ type conn struct {
 	// idle is the link while the pool has the connection and nobody uses it.
 	// Whoever swaps it out owns it: c itself, or another that needs one.
 	idle atomic.Pointer[link]
-	// adopted is the link on which all of stmts are prepared.
-	adopted *link
+	// personal: a flight has the link of c, whose session c may refer to. lost:
+	// it did not come back.
+	personal, lost bool
 	// lendable: c is in use, has a link, and it is not settled yet what for.
 	// k.lendable counts these.
 	lendable bool
@@ -80,6 +81,9 @@ func (k *Connector) ready(ctx context.Context, l *link) (*link, error) {
 // statements of c prepared on it.
 func (c *conn) own(ctx context.Context) (*link, error) {
 	c.settled()
+	if c.lost {
+		return nil, driver.ErrBadConn
+	}
 	l := c.link
 	if l != nil && !l.needReset {
 		// Even if it died: the session is gone, and its owner must hear of it.
@@ -103,7 +107,7 @@ func (c *conn) own(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.link = l
+	c.link, l.user = l, c
 	c.adopt(ctx)
 	return l, nil
 }
@@ -111,10 +115,10 @@ func (c *conn) own(ctx context.Context) (*link, error) {
 // adopt makes the statements prepared on the link those of c. A statement
 // that cannot be prepared now says so when it is used.
 func (c *conn) adopt(ctx context.Context) {
-	if c.adopted == c.link {
+	if c.link.adopter == c {
 		return
 	}
-	c.adopted = c.link
+	c.link.adopter = c
 	for text := range c.link.stmts {
 		if c.stmts[text] == 0 {
 			c.link.unprepare(text)
@@ -167,6 +171,9 @@ func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue,
 // answer answers a query: shared if it may be, on its own otherwise.
 func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
 	defer c.settled()
+	if c.lost {
+		return nil, driver.ErrBadConn
+	}
 	// On a sql.Conn nobody else has asked.
 	if err := ctx.Err(); err != nil {
 		if c.link != nil {
@@ -344,13 +351,18 @@ func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, a
 			l.close()
 		}
 	}()
+	l.sharing = true
 	rows, err := l.query(ctx, query, args, prepared)
+	l.sharing = false
 	returned = err != nil
 	if err != nil {
 		out = attempt{err: err, unsent: unsent(err), lost: l.dead() && ctx.Err() == nil}
-		if out.unsent {
+		switch {
+		case out.unsent:
 			l.close()
-		} else {
+		case out.lost:
+			f.m.wg.Go(l.closeAndWait) // its callers hear of it now
+		default:
 			f.crew.release(l)
 		}
 		return out
@@ -377,7 +389,11 @@ func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, a
 	}
 	rows.Close()
 	out = attempt{res: res, lost: res.err != nil && l.dead() && ctx.Err() == nil, lags: l.standby()}
-	f.crew.release(l)
+	if out.lost {
+		f.m.wg.Go(l.closeAndWait)
+	} else {
+		f.crew.release(l)
+	}
 	return out
 }
 
@@ -418,6 +434,7 @@ func (c *conn) Ping(ctx context.Context) error {
 // ResetSession implements [driver.SessionResetter]. The server connection, if
 // there is one, is reset when it is used.
 func (c *conn) ResetSession(context.Context) error {
+	c.lost = false
 	c.reclaim()
 	if c.link != nil {
 		c.link.needReset = true

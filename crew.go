@@ -13,6 +13,7 @@ import (
 type crew struct {
 	mu      sync.Mutex
 	members int
+	leader  *conn
 	owner   *conn
 	link    *link // what the flight runs on, while it is not running
 	// lenders have an idle link of their own. It is borrowed when the flight
@@ -27,13 +28,29 @@ type crew struct {
 	promised bool
 }
 
+// keeps reports whether c had better not part with its link: another can be
+// had, and the session would be lost if it did not come back.
+func (c *conn) keeps() bool {
+	return c.link != nil && c.link.personal() && c.k.places.limit == 0
+}
+
 // lead makes c, which leads the flight, a member. Others may have joined.
 func (w *crew) lead(c *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.members++
-	w.owner = c
+	w.leader, w.owner = c, c
+	c.personal = c.link != nil && c.link.personal()
 	w.link, c.link = c.link, nil
+	c.settled()
+}
+
+// leadFromAfar is lead for a c that keeps its link.
+func (w *crew) leadFromAfar(c *conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.members++
+	w.leader = c
 	c.settled()
 }
 
@@ -42,7 +59,7 @@ func (w *crew) join(c *conn) {
 	defer w.mu.Unlock()
 	w.members++
 	defer c.settled()
-	if c.link == nil {
+	if c.link == nil || c.keeps() {
 		return
 	}
 	if w.seeking {
@@ -59,6 +76,7 @@ func (w *crew) join(c *conn) {
 func (w *crew) borrowLocked(c *conn) *link {
 	l := c.link
 	c.link = nil
+	c.personal = l.personal()
 	w.foreign = false
 	delete(w.lenders, c)
 	if w.owner == nil || w.owner.link == nil {
@@ -75,7 +93,10 @@ func (w *crew) leave(c *conn) {
 	if w.link != nil && c.link == nil && (w.owner == c || w.owner == nil) {
 		w.link, c.link = nil, w.link
 		c.lendable, w.promised = w.promised, false
+		c.link.needReset = c.link.needReset || c.link.user != c
 	}
+	c.lost = c.lost || c.personal && c.link == nil
+	c.personal = false
 	if w.owner == c {
 		w.owner = nil
 	}
@@ -122,7 +143,11 @@ func (w *crew) acquire(ctx context.Context, k *Connector) (*link, error) {
 			return nil, err
 		}
 	}
-	return k.ready(ctx, l)
+	l, err := k.ready(ctx, l)
+	if err == nil && (l.wasReset || l.user == nil) {
+		l.user = w.leader
+	}
+	return l, err
 }
 
 // seek gets a place for the flight, and with it perhaps a link.

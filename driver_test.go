@@ -193,6 +193,88 @@ func TestReadsThatHangOneAfterAnotherAreAllEndedByTheFirstAnswer(t *testing.T) {
 	})
 }
 
+// Of those that hang, some lose all their callers, and some are overtaken by a
+// write before they are old.
+func TestNobodyIsForgottenAmongReadsThatHang(t *testing.T) {
+	for name, between := range map[string]func(t *testing.T, db *sql.DB){
+		"a reader who leaves": func(t *testing.T, db *sql.DB) {
+			ctx, leave := context.WithCancel(t.Context())
+			got := ask(ctx, db, 1)
+			time.Sleep(10 * time.Second)
+			last := ask(t.Context(), db, 1)
+			synctest.Wait()
+			leave()
+			if a := <-got; !errors.Is(a.err, context.Canceled) {
+				t.Errorf("who leaves got %v, %v", a.n, a.err)
+			}
+			if a := <-last; a.err != nil || a.n != 5 {
+				t.Errorf("the last got %v, %v; want 5", a.n, a.err)
+			}
+		},
+		"a write": func(t *testing.T, db *sql.DB) {
+			if _, err := db.ExecContext(t.Context(), "UPDATE t SET v = 5"); err != nil {
+				t.Error(err)
+			}
+			for range 6 {
+				one(t.Context(), db, q)
+				time.Sleep(2 * time.Second)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hanging, attempts := int64(1), atomic.Int64{}
+				if name != "a write" {
+					hanging = 2
+				}
+				f := &fake{query: func(ctx context.Context, _ string, c *fakeConn) (driver.Rows, error) {
+					if attempts.Add(1) <= hanging {
+						<-ctx.Done()
+						c.dead = true
+						return nil, ctx.Err()
+					}
+					time.Sleep(time.Second)
+					return ints(5), nil
+				}}
+				db := openFake(t, f, coalesce.Config{TTL: -1})
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				first := ask(ctx, db, 1)
+				synctest.Wait()
+				if name != "a write" {
+					time.Sleep(10 * time.Second)
+				}
+				between(t, db)
+				synctest.Wait()
+				select {
+				case a := <-first:
+					if a.err != nil || a.n != 5 {
+						t.Errorf("the first got %v, %v; want 5", a.n, a.err)
+					}
+				default:
+					t.Error("the first still waits")
+				}
+			})
+		})
+	}
+}
+
+func TestACatalogThatTakesLongerThanAMinuteIsDoneWithout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{catalog: func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		db := openFake(t, f, coalesce.Config{})
+		if _, err := one(t.Context(), db, "SELECT v FROM t"); err != nil {
+			t.Errorf("a read without it: %v", err)
+		}
+		if s := coalesce.StatsOf(db); s.Private != 1 {
+			t.Errorf("stats are %+v", s)
+		}
+	})
+}
+
 func TestACatalogThatTakesLongerThanAnyCallerHasIsLoadedAllTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{catalog: func(ctx context.Context) error {

@@ -3,6 +3,7 @@ package coalesce_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -301,6 +302,161 @@ func TestFlightAfterDiscardAllHurtsNobody(t *testing.T) {
 	}
 	for _, w := range waiters {
 		sameAnswer(t, "waiter", w, 1)
+	}
+}
+
+// What a session has drawn from a sequence is only its own.
+func TestPinnedConnectionKeepsItsSessionOrIsGone(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T) (f *fixture, c *sql.Conn, drawn int) {
+		f = newFixture(t, setup{})
+		f.by("CREATE SEQUENCE s", "CREATE TABLE t(n int)", "INSERT INTO t VALUES (1)")
+		same(t, "before", get[int](t, f.db, "SELECT n FROM t"), 1)
+		other, c := pinned(t, f.db), pinned(t, f.db)
+		get[int](t, other, "SELECT nextval('s')")
+		drawn = get[int](t, c, "SELECT nextval('s')")
+		other.Close() // its server connection is free to be taken
+		return f, c, drawn
+	}
+	t.Run("a read cut short", func(t *testing.T) {
+		t.Parallel()
+		f, c, _ := setup(t)
+		release := f.lock("t")
+		defer release()
+		ctx, leave := context.WithCancel(bg)
+		got := askFor[int](ctx, c, "SELECT n FROM t WHERE n > 0")
+		f.sharing(2)
+		leave()
+		if a := receive(t, got); !errors.Is(a.err, context.Canceled) {
+			t.Errorf("got %v", a.err)
+		}
+		var n int
+		if err := c.QueryRowContext(bg, "SELECT currval('s')").Scan(&n); !errors.Is(err, driver.ErrBadConn) {
+			t.Errorf("got %d, %v; want driver.ErrBadConn, as with pgx", n, err)
+		}
+	})
+	t.Run("a catalog that is slow", func(t *testing.T) {
+		t.Parallel()
+		f, c, drawn := setup(t)
+		pid := get[int](t, c, "SELECT pg_backend_pid()")
+		f.do("CREATE TABLE other(n int)") // the catalog must be read again
+		tx := begin(t, f.plain, nil)
+		mustExec(t, tx, "LOCK TABLE pg_catalog.pg_trigger IN ACCESS EXCLUSIVE MODE")
+		ctx, leave := context.WithCancel(bg)
+		got := askFor[int](ctx, c, "SELECT n FROM t")
+		until(t, func() bool {
+			return get[int](t, f.plain, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pg_trigger'::regclass") > 0
+		}, says("the catalog is waited for"))
+		leave()
+		receive(t, got)
+		tx.Rollback()
+		same(t, "currval", get[int](t, c, "SELECT currval('s')"), drawn)
+		same(t, "pid", get[int](t, c, "SELECT pg_backend_pid()"), pid)
+	})
+}
+
+// Who gets the server connection of a leader who left gets no session of his.
+func TestHeirOfALeaderHasTheSessionResetForItself(t *testing.T) {
+	t.Parallel()
+	type user struct{}
+	f := newFixture(t, setup{opts: []stdlib.OptionOpenDB{stdlib.OptionResetSession(func(ctx context.Context, c *pgx.Conn) error {
+		name, _ := ctx.Value(user{}).(string)
+		_, err := c.Exec(ctx, "SELECT set_config('app.user', $1, false)", name)
+		return err
+	})}})
+	f.by("CREATE TABLE t(n int)", "INSERT INTO t VALUES (1)", "CREATE TABLE audit(who text DEFAULT current_setting('app.user', true), n int)")
+	as := func(name string) context.Context {
+		return context.WithValue(coalesce.Scope(bg, "tenant7"), user{}, name)
+	}
+	getIn[int](t, as("setup"), f.db, "SELECT n FROM t")
+	const read = "SELECT n FROM t WHERE n < 9"
+	alice, bob := pinned(t, f.db), pinned(t, f.db)
+	release := f.lock("t")
+	ctx, leave := context.WithCancel(as("alice"))
+	led := askFor[int](ctx, alice, read)
+	f.sharing(2)
+	waited := askFor[int](as("bob"), bob, read)
+	f.sharing(3)
+	leave()
+	receive(t, led)
+	release()
+	sameAnswer(t, "bob", waited, 1)
+	if _, err := bob.ExecContext(as("bob"), "INSERT INTO audit(n) VALUES (42)"); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "who wrote", get[string](t, f.plain, "SELECT who FROM audit"), "bob")
+}
+
+// The catalog is not current when the read is sent: something may have changed
+// it since the verdict.
+func TestSharedReadOfAFunctionTaintsNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t(a int)", "INSERT INTO t VALUES (5)", "CREATE FUNCTION f(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1'")
+	stop := make(chan struct{})
+	changing := make(chan error, 1)
+	go func() {
+		var err error
+		for n := 0; err == nil; n++ {
+			select {
+			case <-stop:
+				changing <- err
+				return
+			default:
+			}
+			_, err = f.db.Exec("COMMENT ON TABLE t IS 'it may be another now'")
+		}
+		changing <- err
+	}()
+	noErrors(t, receive(t, together(8, func(i int) error {
+		for range 50 {
+			var n int
+			if err := f.db.QueryRow(fmt.Sprintf("SELECT f(a) + %d FROM t", i)).Scan(&n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})))
+	close(stop)
+	if err := receive(t, changing); err != nil {
+		t.Error(err)
+	}
+	same(t, "private by session", f.stats().PrivateBy[coalesce.CauseSession], 0)
+}
+
+func TestStatementsOfAnotherOnTheSameLinkAreForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t(n int)", "INSERT INTO t VALUES (1)")
+	const read = "SELECT * FROM t WHERE random() < 2"
+	one := pinned(t, f.db)
+	pid := get[int](t, one, "SELECT pg_backend_pid()")
+	two := pinned(t, f.db) // without a server connection
+	one.Close()
+	same(t, "the second has that of the first", get[int](t, two, "SELECT pg_backend_pid()"), pid)
+	old, err := two.PrepareContext(bg, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := old.QueryRow().Scan(&n); err != nil {
+		t.Error(err)
+	}
+	one = pinned(t, f.db)
+	two.Close()
+	get[int](t, one, "SELECT pg_backend_pid()")
+	old.Close()
+	f.by("ALTER TABLE t ADD b int DEFAULT 7")
+	renewed, err := one.PrepareContext(bg, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer renewed.Close()
+	for range 2 {
+		var b int
+		if err := renewed.QueryRow().Scan(&n, &b); err != nil || b != 7 {
+			t.Errorf("prepared anew: got %d, %v; want 7", b, err)
+		}
 	}
 }
 

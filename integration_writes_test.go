@@ -201,6 +201,58 @@ func TestRolledBackTransactionLeaksNothing(t *testing.T) {
 	same(t, "after the failed commit", get[int](t, f.db, "SELECT count(*) FROM rb"), 1)
 }
 
+// What a statement sets off may have been made by code that another one calls,
+// or by one that is not over yet.
+func TestWriteSetsOffWhatWasJustMade(t *testing.T) {
+	t.Parallel()
+	const count = "SELECT count(*) FROM log"
+	audited := func(t *testing.T) *fixture {
+		f := newFixture(t, setup{})
+		f.by("CREATE TABLE a(x int)", "CREATE TABLE log(x int)", "CREATE TABLE lock(x int)",
+			"CREATE FUNCTION on_a() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO log VALUES (1); RETURN NEW; END'",
+			`CREATE FUNCTION audit_a() RETURNS void LANGUAGE plpgsql AS 'BEGIN CREATE TRIGGER aud AFTER INSERT ON a FOR EACH ROW EXECUTE FUNCTION on_a(); END'`,
+			`CREATE PROCEDURE audit_and_wait() LANGUAGE plpgsql AS 'BEGIN PERFORM audit_a(); COMMIT; LOCK TABLE lock; END'`)
+		same(t, "before", get[int](t, f.db, count), 0)
+		return f
+	}
+	t.Run("by a function", func(t *testing.T) {
+		t.Parallel()
+		f := audited(t)
+		c := pinned(t, f.db)
+		mustExec(t, c, "SELECT audit_a()")
+		same(t, "audited", get[int](t, f.db, count), 0)
+		f.do("INSERT INTO a VALUES (1)")
+		same(t, "after the write", get[int](t, f.db, count), 1)
+	})
+	t.Run("by a procedure that has committed and goes on", func(t *testing.T) {
+		t.Parallel()
+		f := audited(t)
+		release := f.lock("lock")
+		done := make(chan error, 1)
+		go func() { _, err := f.db.Exec("CALL audit_and_wait()"); done <- err }()
+		until(t, func() bool { return get[int](t, f.plain, "SELECT count(*) FROM pg_trigger WHERE tgname = 'aud'") == 1 }, says("the trigger is there"))
+		same(t, "audited", get[int](t, f.db, count), 0)
+		f.do("INSERT INTO a VALUES (1)")
+		same(t, "after the write", get[int](t, f.db, count), 1)
+		release()
+		if err := receive(t, done); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Where a backslash escapes a quote, a literal may end elsewhere than it seems.
+func TestWriteHiddenByABackslashCounts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{pgx: func(c *pgx.ConnConfig) { c.RuntimeParams["standard_conforming_strings"] = "off" }})
+	f.by("CREATE TABLE t(n int)", "INSERT INTO t VALUES (1)",
+		"CREATE FUNCTION bump() RETURNS text VOLATILE LANGUAGE sql AS 'UPDATE t SET n = n + 1 RETURNING n::text'")
+	const read = "SELECT n FROM t"
+	same(t, "before", get[int](t, f.db, read), 1)
+	get[string](t, f.db, `SELECT 'a\'' || bump() || ' , ' -- '`)
+	same(t, "after", get[int](t, f.db, read), 2)
+}
+
 // The answer to a write is lost: it may have been made.
 func TestWriteWhoseAnswerIsLostCounts(t *testing.T) {
 	t.Parallel()

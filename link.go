@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/ngrok/sqlmw"
 
+	"github.com/coalesce-pgx/coalesce/internal/catalog"
 	"github.com/coalesce-pgx/coalesce/internal/statement"
 )
 
@@ -31,13 +32,20 @@ type link struct {
 	// home is the connection in whose idle it was put last.
 	home atomic.Pointer[conn]
 
-	// stmts are the statements prepared on it, by text.
-	stmts map[string]driver.Stmt
+	// stmts are the statements prepared on it, by text; adopter is the
+	// connection whose statements these are.
+	stmts   map[string]driver.Stmt
+	adopter *conn
+	// user is the connection for which the session was begun or reset last: its
+	// hooks may have made it that of one caller.
+	user *conn
 
 	wasReset  bool // the last call of reset did so
 	needReset bool // the pool has lent it out anew since it was last used
 	tainted   bool // the session may differ from a fresh one
 	locks     bool // the session may hold advisory locks
+	sharing   bool // it runs a read that the catalog allows to be shared
+	drawn     bool // since it was lent out it may have drawn from a sequence
 	exposed   bool // its *pgx.Conn was handed out
 	inTx      bool // where pg is nil; pgx knows better
 	dirty     dirt // what the open transaction may have written
@@ -105,6 +113,10 @@ func (l *link) interchangeable() bool {
 	return !l.tainted && !l.locks && !l.exposed && !l.dead() && !l.txOpen() && !l.busy()
 }
 
+// personal reports whether who has the connection may ask for what its session
+// has drawn from a sequence. All else that it may refer to taints it.
+func (l *link) personal() bool { return l.drawn && !l.needReset }
+
 // reset does what database/sql asked for when it lent the connection out.
 // It reports false if the connection cannot be used any more.
 func (l *link) reset(ctx context.Context) bool {
@@ -115,7 +127,7 @@ func (l *link) reset(ctx context.Context) bool {
 	if !l.needReset {
 		return true
 	}
-	l.needReset, l.wasReset = false, true
+	l.needReset, l.wasReset, l.drawn = false, true, false
 	// database/sql takes heed of no other error either.
 	err := l.conn.(driver.SessionResetter).ResetSession(ctx)
 	return !errors.Is(err, driver.ErrBadConn)
@@ -348,6 +360,7 @@ type begun struct {
 	*text
 	// tainted and locks are those of the link before.
 	tainted, locks bool
+	changing       []*version // whose changing it is counted in
 }
 
 // anything stands for a text that pgx makes of another: nobody has seen it.
@@ -357,17 +370,29 @@ var anything = newText("\x00")
 // failure may come after the deed.
 func (l *link) begin(query string, args []driver.NamedValue) begun {
 	t := l.k.texts.get(query)
-	if slices.ContainsFunc(args, rewrites) {
+	if slices.ContainsFunc(args, rewrites) || query != catalog.Query && l.misreads(t) {
 		t = anything
 	}
-	b := begun{t, l.tainted, l.locks}
+	b := begun{text: t, tainted: l.tainted, locks: l.locks}
 	e := &t.Sure
-	if !t.plain && !e.Taints {
+	if !t.plain && !e.Taints && !l.sharing {
 		e = &l.k.known(t).Effect
 	}
 	l.tainted = l.tainted || e.Taints
 	l.locks = l.locks || e.Locks
+	if t.Sure.Schema || e.Schema || t.Tx == statement.TxCommit && l.dirty.mayBeDDL() {
+		b.changing = l.k.version.Load().change()
+	}
 	return b
+}
+
+// misreads reports whether the server may read t otherwise than it was analysed:
+// a backslash hides the end of a literal from one of the two.
+func (l *link) misreads(t *text) bool {
+	if l.k.foreignEncoding.Load() {
+		return true
+	}
+	return t.Backslash && !(l.pg != nil && l.pg.PgConn().ParameterStatus("standard_conforming_strings") == "on")
 }
 
 func rewrites(a driver.NamedValue) bool {
@@ -393,9 +418,6 @@ func (l *link) refused(b begun, err error) bool {
 	case statement.CauseSeveral, statement.CauseUnparsed, statement.CauseTooLong:
 		return false
 	}
-	if b.Backslash && !l.k.standardStrings.Load() || l.k.foreignEncoding.Load() {
-		return false
-	}
 	switch pe.Code {
 	case "42601": // syntax error
 		return true
@@ -419,6 +441,7 @@ func (l *link) finish(t *text) (again bool) {
 		l.rollback()
 	}
 	if t.advances {
+		l.drawn = true
 		l.k.version.Load().each(func(v *version) { v.sequences.Add(1) })
 	}
 	again = t.Tx != statement.TxNone
@@ -429,6 +452,7 @@ func (l *link) finish(t *text) (again bool) {
 	if !j.Writes {
 		return again
 	}
+	l.drawn = true
 	if l.txOpen() {
 		l.dirty.add(t, j)
 	}
@@ -517,6 +541,10 @@ type dirtyStatement struct {
 	j *judged
 }
 
+func (d *dirt) mayBeDDL() bool {
+	return d.all || slices.ContainsFunc(d.statements, func(s dirtyStatement) bool { return s.t.Sure.Schema || s.j.Schema })
+}
+
 const maxDirty = 32
 
 func (d *dirt) add(t *text, j *judged) {
@@ -597,6 +625,7 @@ func (t *tap) opened(a begun, rows driver.Rows, err error) driver.Rows {
 }
 
 func (t *tap) done(a begun, err error) (again bool) {
+	defer changed(a.changing)
 	if t.link.refused(a, err) {
 		t.link.tainted, t.link.locks = a.tainted, a.locks
 		return false
@@ -626,6 +655,9 @@ func (t *tap) ConnBeginTx(ctx context.Context, c driver.ConnBeginTx, opts driver
 }
 
 func (t *tap) TxCommit(_ context.Context, tx driver.Tx) error {
+	if t.link.dirty.mayBeDDL() {
+		defer changed(t.link.k.version.Load().change())
+	}
 	err := tx.Commit()
 	t.link.commit()
 	return err

@@ -102,7 +102,7 @@ type flight struct {
 	goesOn    bool // though nobody waits: the next caller will need it as well
 	settled   bool // out is decided: nobody can leave any more
 	ledClosed bool
-	older     *flight       // of the same key, too old to be joined, perhaps not over
+	older     *flight       // of the same key, begun before and not joined, perhaps not over
 	ttl       time.Duration // longest hold any caller asked for
 	taken     int64         // bytes taken from the budget
 }
@@ -281,10 +281,8 @@ func (m *memo) startLocked(ctx context.Context, f *flight) *flight {
 		stop := time.AfterFunc(quietTime, func() { f.cancel(context.DeadlineExceeded) })
 		context.AfterFunc(f.ctx, func() { stop.Stop() })
 	}
-	if old := m.flights[f.key]; old != nil {
-		if f.older = old.older; f.begun-old.begun >= joinAge {
-			f.older = old
-		}
+	for f.older = m.flights[f.key]; f.older != nil && f.older.settled; {
+		f.older = f.older.older
 	}
 	m.flights[f.key] = f
 	m.running[f] = struct{}{}
@@ -392,10 +390,12 @@ func (f *flight) settle(a attempt) {
 	}
 	if !a.failed() {
 		for old := f.older; old != nil; old = old.older {
-			old.answerLocked(a)
+			if now-old.begun >= joinAge {
+				old.answerLocked(a)
+			}
 		}
+		f.older = nil
 	}
-	f.older = nil
 	waiters := a
 	if a.stream != nil {
 		m.count.tooBig++
@@ -473,8 +473,11 @@ func (f *flight) forgetLocked() {
 		return
 	}
 	delete(f.m.flights, f.key)
-	if f.older != nil && !f.older.settled && f.older.callers > 0 {
-		f.m.flights[f.key] = f.older
+	for old := f.older; old != nil; old = old.older {
+		if !old.settled && old.callers > 0 {
+			f.m.flights[f.key] = old
+			return
+		}
 	}
 }
 

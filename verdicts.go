@@ -186,11 +186,17 @@ func (k *Connector) known(t *text) *judged {
 		}
 		return &judged{Verdict: catalog.Verdict{Effect: e, All: true}, k: k}
 	}
-	if j := t.judged.Load(); j != nil && j.snap == s {
-		return j
+	j := t.judged.Load()
+	if j == nil || j.snap != s {
+		j = k.judgeUnder(t, s)
+		t.judged.Store(j)
 	}
-	j := k.judgeUnder(t, s)
-	t.judged.Store(j)
+	if v := k.version.Load(); j.Writes && !j.All && (s.suspect != v.suspectVersion() || v.changing.Load() > 0) {
+		// What it sets off may be what another statement has just made.
+		all := *j
+		all.All = true
+		return &all
+	}
 	return j
 }
 
@@ -227,12 +233,16 @@ func (c *conn) refresh(ctx context.Context, old *snapshot, now time.Duration) er
 	if !lead && old != nil && c.k.current(old, now) {
 		return nil
 	}
-	patience := refreshTime
-	if until, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(until)/2)
+	bound := ctx
+	if c.link == nil || !c.link.personal() || c.keeps() { // else the session would be lost with the link
+		patience := refreshTime
+		if until, ok := ctx.Deadline(); ok {
+			patience = min(patience, time.Until(until)/2)
+		}
+		var cancel context.CancelFunc
+		bound, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
 	}
-	bound, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	if _, undialled, err := c.joinCatalog(bound, old, lead); undialled && err != errLost && bound.Err() == nil {
 		return err
 	}
@@ -296,7 +306,11 @@ func (c *conn) joinCatalog(ctx context.Context, old *snapshot, lead bool) (s *sn
 	case enteredAlone:
 		return &snapshot{reason: ErrClosed.Error(), begun: k.memo.now()}, false, nil
 	case enteredLed:
-		f.crew.lead(c)
+		if c.keeps() {
+			f.crew.leadFromAfar(c)
+		} else {
+			f.crew.lead(c)
+		}
 		go f.run(func(ctx context.Context) attempt { return k.tryCatalog(ctx, f, old) })
 	default:
 		f.crew.join(c)
@@ -340,12 +354,19 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	rows, err := readCatalog(ctx, l)
 	returned = true
 	lost := err != nil && l.dead() && ctx.Err() == nil
-	if err != nil && (lost || unsent(err) || ctx.Err() != nil) {
+	late := errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+	if late {
+		err = errors.New("it takes longer than " + quietTime.String())
+	} else if err != nil && (lost || unsent(err) || ctx.Err() != nil) {
 		f.crew.release(l)
 		return attempt{err: err, unsent: unsent(err), lost: lost}
 	}
 	l.needReset = again
-	f.crew.releaseToAny(l, k)
+	if late {
+		f.crew.release(l)
+	} else {
+		f.crew.releaseToAny(l, k)
+	}
 	if err == nil {
 		s.Snapshot, err = catalog.Parse(rows)
 	}

@@ -21,6 +21,7 @@ type version struct {
 	// unsettled are the writes whose callers have left and which the server
 	// may still commit. Nothing is held meanwhile.
 	unsettled atomic.Int64
+	changing  atomic.Int64              // statements under way that may change the schema
 	written   atomic.Pointer[time.Time] // when something was raised last
 	tables    sync.Map                  // name → *atomic.Uint64: writes to the tables of that name
 
@@ -55,6 +56,22 @@ func (v *version) each(do func(*version)) {
 		for _, o := range *others {
 			do(o)
 		}
+	}
+}
+
+// change notes that a statement that may change the schema is under way, which
+// it is until changed is called with what it returns.
+func (v *version) change() (counted []*version) {
+	v.each(func(v *version) {
+		v.changing.Add(1)
+		counted = append(counted, v)
+	})
+	return counted
+}
+
+func changed(counted []*version) {
+	for _, v := range counted {
+		v.changing.Add(-1)
 	}
 }
 
