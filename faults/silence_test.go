@@ -240,3 +240,28 @@ func TestSilentReadIsNotJoinedForEver(t *testing.T) {
 		}
 	}
 }
+
+// The server is not there to be asked to stop the read: that keeps nobody.
+func TestLeaderHearsOfALostConnectionBeforeItIsCleanedUp(t *testing.T) {
+	w := newWorld(t, pgtest.Options{})
+	c := w.open(t, "coalesce-pgx", clientOptions{})
+	trapped(w, c)
+	led := c.begin(bg)
+	until(t, "the read is trapped", func() bool { return w.proxy.in(held) == 1 })
+	w.proxy.disarm()
+	waited := c.begin(bg)
+	until(t, "both wait", func() bool { return c.DB.Stats().InUse == 2 })
+	w.proxy.greet(lost)
+	w.proxy.turn(reset, held)
+	select {
+	case o := <-led:
+		if o.err == nil {
+			t.Error("the leader got an answer")
+		}
+	case <-time.After(10 * time.Second): // pgx takes 15 to give the connection up
+		t.Error("the leader hears nothing")
+	}
+	w.proxy.greet(passing)
+	w.proxy.turn(reset, lost)
+	receive(t, waited)
+}
