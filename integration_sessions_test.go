@@ -276,14 +276,19 @@ func TestSearchPathOfOneConnectionIsNoOthers(t *testing.T) {
 
 // DISCARD ALL drops the statements that pgx keeps prepared; it does not know,
 // and the next use of one fails. That must stay with whoever discarded.
-func TestFlightAfterDiscardAllHurtsNobody(t *testing.T) {
+func TestFlightAfterDiscardAllHurtsNobody(t *testing.T)    { flightAfter(t, "DISCARD ALL") }
+func TestFlightAfterDeallocateAllHurtsNobody(t *testing.T) { flightAfter(t, "DEALLOCATE ALL") }
+
+// flightAfter drops what pgx has prepared for a read on the connection that
+// then asks for it first.
+func flightAfter(t *testing.T, drop string) {
 	t.Parallel()
 	c := newComparer(t)
 	c.by("CREATE TABLE tx1 AS SELECT 1 AS n")
 	leaders := pinned(t, c.db)
 	join := coalesce.TTL(bg, 0)
 	sameAnswer(t, "before", askFor[int](join, leaders, readTx1), 1)
-	mustExec(t, leaders, "DISCARD ALL")
+	mustExec(t, leaders, drop)
 
 	hold := make(chan struct{})
 	c.hold.Store(&hold)
@@ -470,7 +475,7 @@ func TestDiscardAllMakesConnectionShareAgain(t *testing.T) {
 		"SET work_mem = '8MB'", "SET SESSION work_mem = '8MB'", "SET TIME ZONE 'Asia/Tokyo'", "SET ROLE " + pgx.Identifier{get[string](t, f.plain, "SELECT current_user")}.Sanitize(), "RESET ALL", "RESET work_mem", "RESET ROLE",
 		"DISCARD TEMP", "DISCARD PLANS", "CREATE TEMP TABLE tmp(n int)", "LISTEN x", "DO $$ BEGIN PERFORM 1; END $$",
 		"SELECT set_config('app.x', '1', false)", "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET SESSION AUTHORIZATION DEFAULT",
-		"PREPARE p AS SELECT 1", "SELECT pg_advisory_lock(77)", "SELECT setseed(0.5)",
+		"PREPARE p AS SELECT 1", "DEALLOCATE ALL", "SELECT pg_advisory_lock(77)", "SELECT setseed(0.5)",
 	} {
 		same(t, "shared before "+change, get[int](t, c, readTx1), 1)
 		if _, err := c.ExecContext(bg, change); err != nil {

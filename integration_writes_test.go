@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/coalesce-pgx/coalesce"
+	"github.com/coalesce-pgx/coalesce/internal/catalog"
+	"github.com/coalesce-pgx/coalesce/internal/statement"
 )
 
 // Writes of this process, seen at once by its later reads; and what a text
@@ -562,6 +565,65 @@ func TestADatabaseThatOnlyWritesMakesStaleOnlyWhatItWrites(t *testing.T) {
 				t.Errorf("the writer: %+v", s)
 			}
 		})
+	}
+}
+
+func TestABulkInsertLeavesItsConnectionShared(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t(a int, b int)", "CREATE FUNCTION odd(int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('a.b', 'c', false); RETURN $1; END $$")
+	f.db.SetMaxOpenConns(1)
+	const count = "SELECT count(*) FROM t"
+	same(t, "before", get[int](t, f.db, count), 0)
+	const pairs = 20_000
+	args := make([]any, 0, 2*pairs)
+	query := "INSERT INTO t (a, b) VALUES "
+	rows := make([]string, pairs)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("(/* a */ $%d, $%d)", 2*i+1, 2*i+2)
+		args = append(args, i, i)
+	}
+	query += strings.Join(rows, ",")
+	if len(query) <= statement.MaxLen {
+		t.Fatalf("%d bytes are not many", len(query))
+	}
+	mustExec(t, f.db, query, args...)
+	for range 2 {
+		same(t, "after", get[int](t, f.db, count), pairs)
+	}
+	s := f.stats()
+	same(t, "held", s.Held, 1)
+	same(t, "private by session", s.PrivateBy[coalesce.CauseSession], 0)
+
+	tx := begin(t, f.db, nil)
+	mustExec(t, tx, query, args...)
+	tx.Commit()
+	same(t, "after the transaction", get[int](t, f.db, count), 2*pairs)
+	mustExec(t, f.db, query+", (0, odd(0))", args...)
+	same(t, "with a call", get[int](t, f.db, count), 3*pairs+1)
+	same(t, "private by session with a call", f.stats().PrivateBy[coalesce.CauseSession], 1)
+}
+
+func TestCallsAndUpkeepHaveTheCatalogReadOnceASecond(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t AS SELECT 1 AS n", "CREATE PROCEDURE p() LANGUAGE sql AS 'UPDATE t SET n = n + 1'")
+	begun := time.Now()
+	same(t, "before", get[int](t, f.db, "SELECT n FROM t"), 1)
+	c := pinned(t, f.db)
+	for i := range 4 {
+		mustExec(t, c, "CALL p()")
+		same(t, "after CALL", get[int](t, f.db, "SELECT n FROM t"), 3*i+2)
+		mustExec(t, c, "DO $$ BEGIN UPDATE t SET n = n + 1; END $$")
+		same(t, "after DO", get[int](t, f.db, "SELECT n FROM t"), 3*i+3)
+		for _, query := range []string{fmt.Sprintf("CREATE TEMP TABLE tmp%d (n int)", i), "VACUUM t", "ANALYZE t", "REINDEX TABLE t"} {
+			mustExec(t, c, query)
+			get[int](t, f.db, "SELECT n FROM t")
+		}
+		mustExec(t, c, "UPDATE t SET n = n + 1")
+	}
+	if n, most := f.seen.queries(catalog.Query), 2+int(time.Since(begun)/time.Second); n > most {
+		t.Errorf("%d catalog loads, want %d at most", n, most)
 	}
 }
 

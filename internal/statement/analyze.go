@@ -9,8 +9,8 @@ import (
 // Analyze says what sql can do. It never fails: a text that it does not
 // understand is private, writes and taints.
 func Analyze(sql string) *Analysis {
-	if len(sql) > MaxLen {
-		return opaque(sql, CauseTooLong, "is longer than 256 kB")
+	if len(sql) > maxScan {
+		return opaque(sql, CauseTooLong, "is longer than 16 MB")
 	}
 	if strings.IndexByte(sql, 0) >= 0 {
 		return opaque(sql, CauseUnparsed, "has a NUL byte")
@@ -28,11 +28,11 @@ func Analyze(sql string) *Analysis {
 // of the text as it stands.
 func opaque(sql, cause, reason string) *Analysis {
 	e := Effect{Cause: cause, Reason: reason, Writes: true, Schema: true, Taints: true}
-	return &Analysis{
-		Effect: e, Sure: e,
-		Backslash: strings.IndexByte(sql, '\\') >= 0,
-		Key:       sha256.Sum256([]byte(sql)),
+	a := &Analysis{Effect: e, Sure: e, Backslash: strings.IndexByte(sql, '\\') >= 0}
+	if len(sql) <= MaxLen {
+		a.Key = sha256.Sum256([]byte(sql))
 	}
+	return a
 }
 
 // paren is what a parenthesis stands for.
@@ -80,6 +80,7 @@ const (
 	roleExplain      // EXPLAIN, DECLARE: as harmless as the read in it
 	roleQuiet        // writes nothing
 	roleDDL          // CREATE, ALTER: may write and may call functions
+	roleUpkeep       // VACUUM, CALL and the like: no DDL but what code may hide
 	roleOther        // may write anything
 )
 
@@ -134,6 +135,7 @@ type scanner struct {
 	headWord    bool    // tok is its first word
 	role        role
 	createIndex bool
+	tempTable   bool // CREATE TEMP TABLE
 	stores      bool // CREATE of what keeps its query or body for later
 	alters      bool // ALTER
 	queries     bool // CREATE of what runs a query: a table AS, a materialized view
@@ -144,6 +146,7 @@ type scanner struct {
 	unknown     bool // calls what may write anything
 	sureUnknown bool // calls what is built in and may write anything
 
+	long    bool // over MaxLen
 	several bool
 	empty   bool // no word was seen yet
 
@@ -209,6 +212,10 @@ func (s *scanner) start(sql string) {
 	s.dict, s.ops = dict(), operators()
 	s.lex = lexer{sql: sql, dict: s.dict, norm: &s.norm}
 	s.class, s.sure.class, s.first, s.empty = Holdable, Holdable, true, true
+	if len(sql) > MaxLen {
+		s.long, s.lex.norm = true, nil // nobody needs its normal form
+		s.limit(rankPrivate, Private, CauseTooLong, "is longer than 256 kB")
+	}
 }
 
 // release keeps the scanner's memory for the next text unless it grew large.
@@ -233,6 +240,9 @@ func (s *scanner) run() (problem string) {
 		}
 		if problem := s.step(); problem != "" {
 			return problem
+		}
+		if s.long && len(s.names.buf)+len(s.stack) > MaxLen {
+			return "has too many names or parentheses"
 		}
 		s.tok = s.next
 	}
@@ -367,12 +377,19 @@ func (s *scanner) limitName(r rank, c Class, cause, reason string) {
 // than keep them for later.
 func (s *scanner) runsCalls() bool {
 	switch s.role {
-	case roleOther, roleQuiet:
+	case roleOther, roleUpkeep, roleQuiet:
 		return false
 	case roleDDL:
 		return s.queries || s.createIndex || s.alters
 	}
 	return true
+}
+
+// hidesCode notes that the statement runs code that nothing in it names. The
+// catalog cannot say that it does no harm.
+func (s *scanner) hidesCode() {
+	s.unknown = true
+	s.elsewhere.add(&s.names, len(s.names.buf))
 }
 
 // callsAnything notes a call of what may write anything.
@@ -439,6 +456,10 @@ func (s *scanner) writing(unknown bool) (writes, schema bool) {
 		return unknown || s.danger || s.into, unknown || s.danger || s.into
 	case roleQuiet:
 		return false, false
+	case roleUpkeep:
+		return true, unknown
+	case roleDDL:
+		return true, unknown || !s.tempTable
 	}
 	return true, true
 }
@@ -451,7 +472,7 @@ func (s *scanner) beginStatement() {
 	s.after(tokSemicolon, kwNone, false, cteNone)
 	s.first = true
 	s.level, s.verb = level{}, kwNone
-	s.role, s.createIndex, s.stores, s.queries, s.alters = roleRead, false, false, false, false
+	s.role, s.createIndex, s.tempTable, s.stores, s.queries, s.alters = roleRead, false, false, false, false, false
 	s.danger, s.merge, s.into, s.temp, s.unknown, s.sureUnknown = false, false, false, false, false, false
 }
 
@@ -464,7 +485,9 @@ func (s *scanner) analysis() *Analysis {
 		Sure:   Effect{s.sure.class, s.sure.cause, s.sure.reason, s.sure.writes, s.sure.schema, s.taints, s.locks},
 		Tx:     s.tx, Cleans: s.cleans, Opaque: s.opaque,
 		Backslash: s.lex.backslash,
-		Key:       sha256.Sum256(s.norm.form()),
+	}
+	if !s.long {
+		a.Key = sha256.Sum256(s.norm.form())
 	}
 	if s.several {
 		a.Writes, a.Schema, a.Tx, a.Cleans = true, true, TxNone, false

@@ -1,6 +1,7 @@
 package statement
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -17,12 +18,22 @@ GROUP BY o.id, o.created_at, o.status, c.name, c.email
 HAVING sum(i.quantity * i.price) > $4 /* the big ones */
 ORDER BY total DESC, o.id LIMIT 50 OFFSET $5`)
 
+// bulk returns the rows after the first of an INSERT with that many parameters.
+func bulk(parameters int) string {
+	var b strings.Builder
+	for i := 5; i < parameters; i += 4 {
+		fmt.Fprintf(&b, ", ($%d, $%d, $%d, $%d)", i, i+1, i+2, i+3)
+	}
+	return b.String()
+}
+
 func BenchmarkAnalyze(b *testing.B) {
 	for _, c := range []struct{ name, sql string }{
 		{"one-line", "SELECT id, name, email FROM users WHERE id = $1"},
 		{"one-line-tagged", "SELECT id, name, email FROM users WHERE id = $1 /*traceparent='00-4bf92f3577b34da6a3ce929d0e0e4736-00'*/"},
 		{"insert", "INSERT INTO users (name, email) VALUES ($1, $2) RETURNING id"},
 		{"ten-lines", tenLines},
+		{"bulk-insert-330-kB", "INSERT INTO t (a, b, c, d) VALUES ($1, $2, $3, $4)" + bulk(40_000)},
 		{"200-kB", "SELECT " + strings.Repeat("a_column_with_a_name, 'a literal', ", 6000) + "1"},
 	} {
 		b.Run(c.name, func(b *testing.B) {

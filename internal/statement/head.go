@@ -1,5 +1,7 @@
 package statement
 
+import "strings"
+
 // head takes in the first token of a statement, behind opening parentheses:
 // which statement it is, and what that alone decides.
 func (s *scanner) head() {
@@ -28,11 +30,26 @@ func (s *scanner) head() {
 	case kwCreate, kwAlter:
 		s.role, cause, s.alters = roleDDL, CauseWrite, kw == kwAlter
 		s.ddl()
-	case kwDrop, kwComment, kwGrant, kwRevoke, kwReassign, kwRefresh, kwImport, kwSecurity,
-		kwCluster, kwReindex, kwVacuum:
+	case kwDrop, kwComment, kwGrant, kwRevoke, kwReassign, kwRefresh, kwImport, kwSecurity:
 		cause = CauseWrite
+	case kwCluster, kwVacuum:
+		s.role, cause = roleUpkeep, CauseWrite
+	case kwReindex:
+		// Event triggers see it, and an index that is mended changes answers.
+		s.role, cause = roleUpkeep, CauseWrite
+		s.hidesCode()
 	case kwAnalyze, kwAnalyse, kwCheckpoint:
-	case kwCall, kwDo, kwExecute, kwLoad:
+		s.role = roleUpkeep
+	case kwCall:
+		s.role, s.taints = roleUpkeep, true
+		s.hidesCode()
+	case kwDo:
+		s.taints = true
+		if !s.bodyMayBeDDL() {
+			s.role = roleUpkeep
+			s.hidesCode()
+		}
+	case kwExecute, kwLoad:
 		s.taints = true
 	case kwBegin:
 		s.role, s.tx = roleQuiet, TxBegin
@@ -62,12 +79,13 @@ func (s *scanner) head() {
 	case kwSet:
 		s.role = roleQuiet
 		s.taints = s.taints || !s.setsLocally()
-	case kwReset, kwListen, kwUnlisten:
+	case kwReset, kwListen, kwUnlisten, kwDeallocate:
+		// What DEALLOCATE drops, a shared read may be about to use.
 		s.role, s.taints = roleQuiet, true
 	case kwDiscard:
 		s.role = roleQuiet
 		s.discard()
-	case kwSavepoint, kwRelease, kwShow, kwNotify, kwFetch, kwMove, kwClose, kwDeallocate, kwLock:
+	case kwSavepoint, kwRelease, kwShow, kwNotify, kwFetch, kwMove, kwClose, kwLock:
 		s.role = roleQuiet
 	default:
 		s.taints = true
@@ -80,9 +98,10 @@ func (s *scanner) head() {
 // ddl looks at what CREATE or ALTER makes.
 func (s *scanner) ddl() {
 	l := s.ahead()
-	materialized := false
+	materialized, temp := false, false
 	for t, words := s.next, 0; t.kind == tokWord && words < 4; t, words = l.next(), words+1 {
-		switch s.dict.words[t.word].keyword {
+		kw := s.dict.words[t.word].keyword
+		switch kw {
 		case kwIndex:
 			s.createIndex = true
 			return
@@ -99,9 +118,57 @@ func (s *scanner) ddl() {
 			s.stores = true
 			return
 		case kwTable:
+			if s.tempTable = temp; temp {
+				s.hidesCode() // event triggers
+			}
 			return
 		}
+		temp = kw == kwTemp || kw == kwTemporary
 	}
+}
+
+// bodyMayBeDDL reports whether the body of a DO may have DDL of its own, beside
+// what the functions that it calls may hide. Only PL/pgSQL in dollar quotes is
+// looked at.
+func (s *scanner) bodyMayBeDDL() bool {
+	l := s.ahead()
+	for t := s.next; t.kind != tokEOF; t = l.next() {
+		text := l.sql[t.start:t.end]
+		switch {
+		case t.kind == tokSemicolon:
+		case strings.EqualFold(text, "language"), strings.EqualFold(text, "plpgsql"):
+		case t.kind == tokString && text[0] == '$':
+			if hasDDLWord(text) {
+				return true
+			}
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// hasDDLWord reports whether a PL/pgSQL block has a word without which it
+// cannot change the schema by itself, or a backslash, which can hide one.
+func hasDDLWord(block string) bool {
+	for i := 0; i < len(block); {
+		if block[i] == '\\' {
+			return true
+		}
+		if class[block[i]]&isStart == 0 {
+			i++
+			continue
+		}
+		start := i
+		for i < len(block) && class[block[i]]&isPart != 0 {
+			i++
+		}
+		switch strings.ToLower(block[start:i]) {
+		case "alter", "comment", "create", "do", "drop", "execute", "grant", "import", "reassign", "refresh", "revoke", "security":
+			return true
+		}
+	}
+	return false
 }
 
 // rollsBackPart reports whether a ROLLBACK is one to a savepoint, or of a

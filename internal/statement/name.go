@@ -216,10 +216,13 @@ func (s *scanner) namesObject() bool {
 	if s.prevWord == kwInto {
 		return true
 	}
-	if s.role == roleDML {
+	switch s.role {
+	case roleDML:
 		return s.prevWord == kwCopy
-	}
-	if s.role != roleDDL {
+	case roleUpkeep:
+		return s.verb != kwCall
+	case roleDDL:
+	default:
 		return false
 	}
 	switch s.prevWord {

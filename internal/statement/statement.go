@@ -80,8 +80,13 @@ const (
 	CauseSequence        = "sequence"
 )
 
-// MaxLen is the length in bytes of the longest text that is analysed.
-const MaxLen = 256 << 10
+// MaxLen is the length in bytes of the longest text that may be shared. Longer
+// ones, up to maxScan, are read for their effects: a bulk INSERT is no reason to
+// give its session up.
+const (
+	MaxLen  = 256 << 10
+	maxScan = 16 << 20
+)
 
 // Effect is what a text can do to others and to its session.
 type Effect struct {
@@ -136,7 +141,7 @@ type Analysis struct {
 
 	// Key is the SHA-256 of the text's normal form: comments count as white
 	// space, runs of white space are folded, a last semicolon is dropped.
-	// /*+ hints */ and everything in quotes stay.
+	// /*+ hints */ and everything in quotes stay. It is zero for texts over MaxLen.
 	Key [32]byte
 
 	// Tables are the identifiers that may name a relation, Functions those
@@ -151,6 +156,8 @@ type Analysis struct {
 
 	// Relations are those of Tables that surely name relations: what stands
 	// behind FROM or JOIN and is no common table expression. There may be more.
+	// "", which no catalog has, stands for code that no name leads to: the body
+	// of a DO, a procedure, event triggers.
 	Relations []string
 
 	// Qualified are those of Functions that are called with a schema other

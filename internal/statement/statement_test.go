@@ -1,6 +1,7 @@
 package statement
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -254,12 +255,85 @@ func TestWhatAWriteMayTouch(t *testing.T) {
 		{";", false, false},
 		{"frobnicate", true, true},
 		{"SELECT 'x", true, true},
-		{"SELECT '" + strings.Repeat("x", MaxLen) + "'", true, true},
+		{"SELECT '" + strings.Repeat("x", MaxLen) + "'", false, false},
+		{"SELECT '" + strings.Repeat("x", maxScan) + "'", true, true},
+		{"VACUUM", true, false},
+		{"VACUUM (FULL, ANALYZE) t (a, b)", true, false},
+		{"ANALYZE t (a)", true, false},
+		{"CLUSTER t USING i", true, false},
+		{"CHECKPOINT", true, false},
+		{"REINDEX INDEX i", true, true},
+		{"CREATE TEMP TABLE t AS SELECT 1", true, true},
 	} {
 		if a := Analyze(c.sql); a.Writes != c.writes || a.Schema != c.schema {
 			t.Errorf("%.100s: writes %v, schema %v, want %v, %v", c.sql, a.Writes, a.Schema, c.writes, c.schema)
 		}
 	}
+}
+
+func TestCodeMayHideDDLThatTheTextDoesNotHave(t *testing.T) {
+	for sql, sure := range map[string]bool{
+		"CALL p(1)": false, "CALL s.p(f(1))": false, "REINDEX TABLE t": false,
+		"DO $$ BEGIN UPDATE t SET a = f(1); END $$": false, "DO LANGUAGE plpgsql $x$ BEGIN PERFORM create_order(1); END $x$;": false,
+		"do $$ begin null; end $$ language PLPGSQL":     false,
+		"DO $$ BEGIN CREATE VIEW v AS SELECT 1; END $$": true, "DO $$ BEGIN Execute 'x' || 'y'; END $$": true, "DO $$ BEGIN ALTER TABLE t ADD b int; END $$": true,
+		"DO $$ BEGIN DO E'\\x43'; END $$": true, "DO $$ x $$ LANGUAGE plperl": true, "DO 'x'": true, "DO $$ x $$ LANGUAGE 'plpgsql'": true,
+		"CREATE TEMP TABLE t (a int)": false, "CREATE LOCAL TEMPORARY TABLE t AS SELECT f(1)": false,
+		"CREATE TEMP VIEW v AS SELECT 1": true, "CREATE TABLE pg_temp.t (a int)": true, "CREATE TABLE temp (temp int)": true, "CREATE PUBLICATION temp FOR TABLE t": true,
+		"CREATE TEMP TABLE t (a int); CREATE TABLE u (a int)": true, "CALL p(); ALTER TABLE t ADD b int": true, "EXECUTE p": true,
+	} {
+		a := Analyze(sql)
+		if !a.Writes || !a.Schema || a.Sure.Schema != sure {
+			t.Errorf("%s: writes %v, schema %v, surely %v, want %v", sql, a.Writes, a.Schema, a.Sure.Schema, sure)
+		}
+		// No catalog may say that it does no harm.
+		if !sure && !slices.Contains(a.Relations, "") {
+			t.Errorf("%s: relations %q", sql, a.Relations)
+		}
+	}
+	for _, sql := range []string{"VACUUM t", "ANALYZE t (a)", "CLUSTER t", "CHECKPOINT"} {
+		if a := Analyze(sql); a.Schema || a.Functions != nil || a.Relations != nil || !a.Sure.Writes {
+			t.Errorf("%s: %+v", sql, a)
+		}
+	}
+}
+
+func TestLongTextsAreJudgedLikeShortOnes(t *testing.T) {
+	long := "/*" + strings.Repeat("x", MaxLen) + "*/ "
+	for _, sql := range append(ownCorpus(t), "SET x = 1", "COMMIT", "BEGIN; SET x = 1", "DISCARD ALL", "SELECT pg_advisory_lock(1)", "INSERT INTO t VALUES (f(1))",
+		"INSERT INTO t VALUES ($1, '\\')", "ALTER TABLE t ADD b int", "CALL p()", "SELECT 'x", "SELECT a <=> b::mood FROM s.t") {
+		a, b := Analyze(sql), Analyze(long+sql)
+		if b.Class != Private || b.Sure.Class != Private || b.Cause == "" || b.Key != [32]byte{} {
+			t.Errorf("%s, long: %+v", sql, b)
+		}
+		for _, e := range []*Effect{&a.Effect, &b.Effect, &a.Sure, &b.Sure} {
+			e.Class, e.Cause, e.Reason = Private, "", ""
+		}
+		a.Key = b.Key
+		if !reflect.DeepEqual(a, b) {
+			t.Errorf("%s: %+v\nlong: %+v", sql, a, b)
+		}
+	}
+}
+
+func TestLongTextsOfManyNamesAreNotKept(t *testing.T) {
+	for name, sql := range map[string]string{
+		"parentheses": "SELECT " + strings.Repeat("(", 2*MaxLen) + strings.Repeat(")", 2*MaxLen),
+		"names":       "SELECT " + strings.Repeat("a", 50) + distinct(20_000, ", aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+	} {
+		if a := Analyze(sql); a.Cause != CauseUnparsed || a.Tables != nil || !a.Taints {
+			t.Errorf("%s: %s, %d names", name, a.Cause, len(a.Tables))
+		}
+	}
+}
+
+// distinct returns n different words that begin with prefix.
+func distinct(n int, prefix string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprint(&b, prefix, i)
+	}
+	return b.String()
 }
 
 func TestTransactions(t *testing.T) {
@@ -283,7 +357,7 @@ func TestTaints(t *testing.T) {
 		"SET local.x = 1", "SET local TO 1", "SET transaction_isolation = 'serializable'", "RESET x", "RESET ROLE", "DISCARD PLANS", "DISCARD TEMP",
 		"SELECT set_config('a', 'b', true)", "CREATE TEMP TABLE t (a int)", "CREATE LOCAL TEMPORARY VIEW v AS SELECT 1", "SELECT 1 INTO TEMP t",
 		"CREATE TABLE pg_temp.t (a int)", "SELECT * FROM pg_temp_3.t", "LOAD 'x'", "LISTEN c", "UNLISTEN *", "DO 'x'", "CALL p()", "EXECUTE p",
-		"PREPARE p AS SELECT 1", "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
+		"PREPARE p AS SELECT 1", "DEALLOCATE p", "DEALLOCATE PREPARE p", "DEALLOCATE ALL", "SELECT 1; DEALLOCATE p", "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
 		"SELECT bump()", "SELECT setseed(0.5)", "INSERT INTO t (a) VALUES (f(1))", "UPDATE t SET a = public.lower(a)",
 		"WITH i AS (INSERT INTO t (a) VALUES (f(1)) RETURNING id) SELECT * FROM i", "COPY (SELECT f(1)) TO STDOUT", "CREATE TABLE t AS SELECT f(1)",
 		"CREATE TABLE t AS EXECUTE p", "CREATE INDEX i ON t (f(a))", "ALTER TABLE t ADD c int DEFAULT f(1)", "CREATE EXTENSION x", "EXPLAIN ANALYZE EXECUTE p",
@@ -306,7 +380,8 @@ func TestTaints(t *testing.T) {
 		"ALTER TABLE t ALTER COLUMN a TYPE numeric(9, 2)", "BEGIN", "COMMIT", "SAVEPOINT s", "ROLLBACK TO s", "NOTIFY c", "DECLARE c CURSOR FOR SELECT 1",
 		"FETCH 1 FROM c", "SELECT nextval('s')", "SELECT pg_advisory_xact_lock(1)", "SELECT 1 FROM t FOR UPDATE", "SELECT 1::mood", "VACUUM t (a)", "-- ping",
 		"SELECT pg_advisory_lock(1)", "SELECT pg_advisory_unlock_all()",
-		"SELECT temp FROM t", "GRANT EXECUTE ON FUNCTION f(int) TO u", "SELECT 1 INTO t", "DEALLOCATE ALL", "LOCK TABLE t",
+		"SELECT temp FROM t", "GRANT EXECUTE ON FUNCTION f(int) TO u", "SELECT 1 INTO t", "LOCK TABLE t", "REINDEX TABLE t", "ANALYZE t (a)",
+		"INSERT INTO t (a) VALUES ($1)" + strings.Repeat(", ($1)", MaxLen/6),
 	} {
 		if Analyze(sql).Taints {
 			t.Errorf("%s taints", sql)
@@ -340,6 +415,8 @@ func TestOnlyDiscardAllAloneCleans(t *testing.T) {
 func TestBackslashesInOrdinaryLiteralsAreSeen(t *testing.T) {
 	for sql, want := range map[string]bool{
 		`SELECT 'a'`: false, `SELECT 'a\b'`: true, `SELECT '\'`: true, `SELECT n'\'`: true, `SELECT 'a' '\'`: true,
+		`SELECT 'a'; SELECT '\'`: true, `INSERT INTO t VALUES ('\')`: true, `SET x = '\'`: true, `SELECT date'\'`: true, "SELECT 'a' -- x\n '\\'": true,
+		`SELECT '\`: true, "/*" + strings.Repeat("x", MaxLen) + `*/ SELECT '\'`: true, "/*" + strings.Repeat("x", maxScan) + `*/ SELECT '\'`: true,
 		`SELECT E'a\nb'`: false, `SELECT $$\$$`: false, `SELECT "\"`: false, `SELECT 1 -- \`: false, `SELECT E'a\'b'`: false,
 	} {
 		if got := Analyze(sql).Backslash; got != want {
