@@ -532,11 +532,14 @@ func TestBunTransactsAndLocks(t *testing.T) {
 		_, err = conn.ExecContext(bg, "SET TimeZone = 'Asia/Tokyo'")
 		r.must(err)
 		var born string
-		for _, db := range []bun.IDB{conn, db} {
-			r.see("in its zone", db.NewRaw("SELECT '2024-01-01 00:00:00+00'::timestamptz::text").Scan(bg, &born), born)
-		}
+		r.inChangedSession(r.db, func() {
+			for _, db := range []bun.IDB{conn, db} {
+				r.see("in its zone", db.NewRaw("SELECT '2024-01-01 00:00:00+00'::timestamptz::text").Scan(bg, &born), born)
+			}
+		})
 		_, err = conn.ExecContext(bg, "RESET TimeZone")
 		r.see("close", err, conn.Close())
+		renew(r.db)
 
 		first := func(what string, db bun.IDB) {
 			r.Helper()

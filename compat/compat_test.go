@@ -38,8 +38,16 @@ type run struct {
 
 	sent *sent // by the databases that open gave, on pgx only
 
-	mu   sync.Mutex
-	seen []string // guarded by mu
+	mu    sync.Mutex // guards what follows
+	seen  []string
+	pools []*pool
+}
+
+// pool is a pool of a run. The mutex of the run guards its fields.
+type pool struct {
+	db      *sql.DB
+	changed string // why all its reads may be of changed sessions; empty: they may not
+	meant   uint64 // reads of changed sessions that inChangedSession allows
 }
 
 // same runs the program on pgx and on coalesce-pgx, and requires that it sees
@@ -59,7 +67,7 @@ func same(t *testing.T, program func(r *run)) {
 			saw[i] = r.normal(strings.Join(r.seen, "\n"))
 			left[i] = r.normal(r.dump())
 			if r.shares() {
-				t.Logf("%+v", coalesce.StatsOf(r.db))
+				r.requireSharing()
 			} else {
 				r.referee()
 			}
@@ -92,15 +100,85 @@ func (r *run) open(options ...string) *sql.DB {
 		}
 		dsn += sep + o
 	}
+	var db *sql.DB
 	if r.sent != nil {
-		db := r.traced(dsn)
-		r.Cleanup(func() { db.Close() })
-		return db
+		db = r.traced(dsn)
+	} else {
+		var err error
+		db, err = sql.Open(r.driver, dsn)
+		r.must(err)
 	}
-	db, err := sql.Open(r.driver, dsn)
-	r.must(err)
 	r.Cleanup(func() { db.Close() })
+	return r.watch(db)
+}
+
+// watch has the reads through a pool count in requireSharing.
+func (r *run) watch(db *sql.DB) *sql.DB {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pools = append(r.pools, &pool{db: db})
 	return db
+}
+
+func (r *run) poolLocked(db *sql.DB) *pool {
+	r.Helper()
+	i := slices.IndexFunc(r.pools, func(p *pool) bool { return p.db == db })
+	if i < 0 {
+		r.Fatal("the run does not watch this pool")
+	}
+	return r.pools[i]
+}
+
+// requireSharing fails a run that would not have shown a stale result: a read
+// of a changed session is answered by the server, whatever was invalidated.
+func (r *run) requireSharing() {
+	r.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var reads, shared uint64
+	for i, p := range r.pools {
+		s := coalesce.StatsOf(p.db)
+		r.Logf("pool %d: %+v", i, s)
+		reads += s.Reads
+		shared += s.Held + s.Joined + s.Led
+		switch n := s.PrivateBy[coalesce.CauseSession] - p.meant; {
+		case p.changed != "":
+			r.Logf("pool %d: %d reads were private because their session was changed: %s", i, n, p.changed)
+		case n > 0:
+			r.Errorf("pool %d: %d of %d reads were private because their session was changed: use another pool, renew, inChangedSession or changesSessions", i, n, s.Reads)
+		}
+	}
+	if reads > 0 && shared == 0 {
+		r.Errorf("none of %d reads was shared", reads)
+	}
+}
+
+// changesSessions declares that what is done with a pool changes its sessions
+// throughout, and why.
+func (r *run) changesSessions(db *sql.DB, why string) {
+	r.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.poolLocked(db).changed = why
+}
+
+// inChangedSession does what is about changed sessions of a pool. Their reads
+// are private; what the pool reads afterwards must not be.
+func (r *run) inChangedSession(db *sql.DB, f func()) {
+	r.Helper()
+	private := func() uint64 { return coalesce.StatsOf(db).PrivateBy[coalesce.CauseSession] }
+	before := private()
+	f()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.poolLocked(db).meant += private() - before
+}
+
+// renew has a pool dial anew, so that no session is a changed one, but for those
+// in use.
+func renew(db *sql.DB) {
+	db.SetMaxIdleConns(-1)
+	db.SetMaxIdleConns(2) // as many as by default
 }
 
 // must ends the run at an error that no driver should give.

@@ -135,7 +135,7 @@ func (r *run) gooseState(p *goose.Provider, queries ...string) {
 		version, err := p.GetDBVersion(bg)
 		r.see("version", version, err)
 		for _, q := range queries {
-			r.anew(q)
+			r.anew(r.db, q)
 		}
 	}
 }
@@ -143,10 +143,10 @@ func (r *run) gooseState(p *goose.Provider, queries ...string) {
 // anew is query on a pool whose connections may know the text from before a
 // DDL statement: pgx reports that once for each of them, so whichever the pool
 // has handed out says nothing about the driver.
-func (r *run) anew(query string, args ...any) {
+func (r *run) anew(db *sql.DB, query string, args ...any) {
 	r.Helper()
 	for {
-		rows, err := r.db.QueryContext(bg, query, args...)
+		rows, err := db.QueryContext(bg, query, args...)
 		if pe, ok := err.(*pgconn.PgError); ok && pe.Message == "cached plan must not change result type" {
 			continue
 		}
@@ -242,7 +242,7 @@ func TestGoosePackageFunctions(t *testing.T) {
 				version, err := goose.GetDBVersion(r.db)
 				r.see("version", version, err)
 				for _, q := range gooseQueries {
-					r.anew(q)
+					r.anew(r.db, q)
 				}
 			}
 		}
@@ -385,9 +385,8 @@ func TestGooseRunnersAtOnce(t *testing.T) {
 	for name, locker := range lockers {
 		t.Run(name, func(t *testing.T) {
 			same(t, func(r *run) {
-				const runners = 2
 				var came sync.WaitGroup
-				came.Add(runners)
+				came.Add(2) // runners
 				var runs atomic.Int32
 				// It keeps the lock until every runner wants it.
 				meet := goose.NewGoMigration(7, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
@@ -400,28 +399,29 @@ func TestGooseRunnersAtOnce(t *testing.T) {
 				var wg sync.WaitGroup
 				var mu sync.Mutex
 				var applied []int64
-				for i := range runners {
-					db := r.db
-					if i == 0 {
-						db = r.open()
+				another := r.open()
+				r.changesSessions(another, "goose reads on the connection that has its lock")
+				r.inChangedSession(r.db, func() { // for the same reason
+					for _, db := range []*sql.DB{another, r.db} {
+						var once sync.Once
+						p, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("testdata/goose"), goose.WithDisableGlobalRegistry(true),
+							goose.WithGoMigrations(gooseKinds(), gooseOutside(), meet), locker(r, func() { once.Do(came.Done) }))
+						r.must(err)
+						wg.Go(func() {
+							results, err := p.Up(bg)
+							if err != nil {
+								r.Errorf("runner: %v", err)
+							}
+							mu.Lock()
+							defer mu.Unlock()
+							for _, m := range results {
+								applied = append(applied, m.Source.Version)
+							}
+						})
 					}
-					var once sync.Once
-					p, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("testdata/goose"), goose.WithDisableGlobalRegistry(true),
-						goose.WithGoMigrations(gooseKinds(), gooseOutside(), meet), locker(r, func() { once.Do(came.Done) }))
-					r.must(err)
-					wg.Go(func() {
-						results, err := p.Up(bg)
-						if err != nil {
-							r.Errorf("runner: %v", err)
-						}
-						mu.Lock()
-						defer mu.Unlock()
-						for _, m := range results {
-							applied = append(applied, m.Source.Version)
-						}
-					})
-				}
-				wg.Wait()
+					wg.Wait()
+				})
+				renew(r.db)
 				slices.Sort(applied)
 				r.see("applied", applied, runs.Load())
 

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
@@ -56,12 +59,8 @@ func gormOpen(r *run, pg postgres.Config, config gorm.Config) *gorm.DB {
 	if pg.Conn == nil {
 		pool, err := db.DB()
 		r.must(err)
-		r.Cleanup(func() {
-			if r.shares() {
-				r.Logf("DSN %s: %+v", pg.DSN, coalesce.StatsOf(pool))
-			}
-			pool.Close()
-		})
+		r.Cleanup(func() { pool.Close() })
+		r.watch(pool)
 	}
 	return db
 }
@@ -520,14 +519,20 @@ func TestGormTransacts(t *testing.T) {
 				return tx.Transaction(func(tx *gorm.DB) error { return create(tx, "n") })
 			}))
 			look("disabled nesting", db)
-			r.see("one connection", db.Connection(func(tx *gorm.DB) error {
-				r.must(tx.Exec("SET search_path = public, pg_catalog").Error)
-				look("one connection", tx)
-				r.must(create(tx, "o"))
-				look("one connection", tx)
-				return tx.Exec("RESET search_path").Error
-			}))
-			look("one connection", db)
+			pool, err := db.DB()
+			r.must(err)
+			r.inChangedSession(pool, func() {
+				r.see("one connection", db.Connection(func(tx *gorm.DB) error {
+					r.must(tx.Exec("SET search_path = public, pg_catalog").Error)
+					look("one connection", tx)
+					r.must(create(tx, "o"))
+					look("one connection", tx)
+					return tx.Exec("RESET search_path").Error
+				}))
+				look("one connection", db)
+			})
+			renew(pool) // the next way may have the same one
+			look("another connection", db)
 		})
 	})
 }
@@ -1032,6 +1037,84 @@ func TestGormMigratesAtEachStart(t *testing.T) {
 				}
 			}
 			r.see("drop", old.Migrator().DropTable("items"))
+		}
+	})
+}
+
+// gormOpened opens GORM as its documentation has it on pgx, and on coalesce-pgx
+// with what stands for that.
+func gormOpened(r *run, pg postgres.Config, ours func() *sql.DB) *gorm.DB {
+	r.Helper()
+	config := gorm.Config{Logger: logger.Discard}
+	if !r.shares() {
+		return gormOpen(r, pg, config)
+	}
+	db := ours()
+	r.Cleanup(func() { db.Close() })
+	return gormOpen(r, postgres.Config{Conn: r.watch(db)}, config)
+}
+
+// Given a DSN with a TimeZone, GORM has pgx take a timestamp for one of that
+// zone.
+func TestGormTimeZone(t *testing.T) {
+	same(t, func(r *run) {
+		type Event struct {
+			ID       uint
+			Starts   time.Time `gorm:"type:timestamp"`
+			Recorded time.Time
+		}
+		dsn := r.dsn + "&TimeZone=Asia/Tokyo"
+		db := gormOpened(r, postgres.Config{DSN: dsn}, func() *sql.DB {
+			cfg, err := pgx.ParseConfig(dsn)
+			r.must(err)
+			loc, err := time.LoadLocation("Asia/Tokyo")
+			r.must(err)
+			return sql.OpenDB(coalesce.NewConnector(stdlib.GetConnector(*cfg, stdlib.OptionAfterConnect(func(_ context.Context, c *pgx.Conn) error {
+				c.TypeMap().RegisterType(&pgtype.Type{Name: "timestamp", OID: pgtype.TimestampOID, Codec: &pgtype.TimestampCodec{ScanLocation: loc}})
+				return nil
+			})), coalesce.Config{}))
+		})
+		r.must(db.AutoMigrate(&Event{}))
+		at := time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC)
+		seeGorm(r, "create", db.Create(&Event{Starts: at, Recorded: at}))
+		look := func(after string) {
+			r.Helper()
+			for range 2 {
+				var e Event
+				seeGorm(r, after, db.First(&e), e, e.Starts.Unix(), e.Recorded.Unix())
+			}
+			var starts []time.Time
+			seeGorm(r, after, db.Model(&Event{}).Pluck("starts", &starts), starts)
+		}
+		look("created")
+		seeGorm(r, "update", db.Model(&Event{}).Where("id = ?", 1).Update("starts", at.Add(time.Hour)))
+		look("updated")
+	})
+}
+
+// PreferSimpleProtocol is for connections that GORM opens itself.
+func TestGormPrefersTheSimpleProtocol(t *testing.T) {
+	same(t, func(r *run) {
+		db := gormOpened(r, postgres.Config{DSN: r.dsn, PreferSimpleProtocol: true}, func() *sql.DB {
+			db, err := sql.Open(r.driver, r.dsn+"&default_query_exec_mode=simple_protocol")
+			r.must(err)
+			return db
+		})
+		pool, err := db.DB()
+		r.must(err)
+		pool.SetMaxOpenConns(1)
+		r.must(db.AutoMigrate(&gormCompany{}))
+		for _, name := range []string{"a", "b"} {
+			r.must(db.Create(&gormCompany{Name: name}).Error)
+			for range 2 {
+				var c gormCompany
+				seeGorm(r, "last", db.Last(&c), c)
+			}
+		}
+		var prepared []string
+		seeGorm(r, "prepared", db.Raw("SELECT statement FROM pg_prepared_statements").Scan(&prepared), prepared)
+		if len(prepared) > 0 {
+			r.Errorf("the server has prepared %q", prepared)
 		}
 	})
 }

@@ -47,6 +47,7 @@ func (r *run) migratorOn(db *sql.DB, dir string, driver func(*sql.DB) (database.
 	r.Helper()
 	src, err := iofs.New(os.DirFS("testdata"), dir)
 	r.must(err)
+	r.changesSessions(db, "golang-migrate has one connection, and locks on it")
 	d, err := driver(db)
 	r.must(err)
 	m, err := migrate.NewWithInstance("iofs", src, "database", d)
@@ -62,7 +63,7 @@ func (r *run) migrateState(m *migrate.Migrate, queries ...string) {
 		version, dirty, err := m.Version()
 		r.see("version", version, dirty, err)
 		for _, q := range queries {
-			r.anew(q)
+			r.anew(r.db, q)
 		}
 	}
 }
@@ -80,13 +81,18 @@ func TestMigrate(t *testing.T) {
 			same(t, func(r *run) {
 				const last = 4
 				queries := append(slices.Clone(migrateQueries), `SELECT version, dirty FROM schema_migrations`)
-				m := r.migratorOn(r.db, "migrate", driver)
+				m, other := r.migratorOn(r.db, "migrate", driver), r.open()
 				step := func(what string, err error) {
 					r.see(what, err)
 					if err != nil && !errors.Is(err, migrate.ErrNoChange) && !strings.Contains(what, "refused") {
 						r.Fatalf("%s: %v", what, err)
 					}
 					r.migrateState(m, queries...)
+					for range 2 {
+						for _, q := range queries {
+							r.anew(other, q)
+						}
+					}
 				}
 				step("version table", nil)
 				step("one", m.Steps(1))
@@ -109,7 +115,8 @@ func TestMigrate(t *testing.T) {
 				r.see("drop", m.Drop())
 				for range 2 {
 					for _, q := range queries {
-						r.anew(q)
+						r.anew(r.db, q)
+						r.anew(other, q)
 					}
 				}
 				// Another table of versions, on another connection.
@@ -189,7 +196,9 @@ func TestMigrateLock(t *testing.T) {
 	for name, driver := range migrateDrivers {
 		t.Run(name, func(t *testing.T) {
 			same(t, func(r *run) {
-				first, err := driver(r.db)
+				locked := r.open()
+				r.changesSessions(locked, "golang-migrate has one connection, and locks on it")
+				first, err := driver(locked)
 				r.must(err)
 				runners := []*migrate.Migrate{r.migrator("migrate", driver), r.migrator("migrate", driver)}
 				r.see("lock", first.Lock(), first.Lock())

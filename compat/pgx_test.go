@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,6 +52,29 @@ const (
 	nobodyWaits  = `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`
 )
 
+// readsWait waits until so many sessions wait for a reader's lock on a table.
+func readsWait(r *run, table string, n int) {
+	r.Helper()
+	until(r, `SELECT count(*) = $2 FROM pg_locks WHERE relation = $1::text::regclass AND NOT granted AND mode = 'AccessShareLock'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, table, n)
+}
+
+// readJoins waits until a read, of a pool that has had so many join, has joined
+// the one that waits for a table. On pgx it waits for that too.
+func readJoins(r *run, db *sql.DB, joined uint64, table string) {
+	r.Helper()
+	if !r.shares() {
+		readsWait(r, table, 2)
+		return
+	}
+	for end := time.Now().Add(20 * time.Second); coalesce.StatsOf(db).Joined == joined; {
+		if time.Now().After(end) {
+			r.Fatal("the read has not joined the other")
+		}
+		time.Sleep(time.Millisecond) // between one look and the next
+	}
+}
+
 // lockedBy has somebody else lock a table, until the function is called.
 func lockedBy(r *run, table string) (release func()) {
 	r.Helper()
@@ -66,8 +90,11 @@ func lockedBy(r *run, table string) (release func()) {
 // tooOld reports whether the server does not know yet what a text says.
 func tooOld(r *run, text string) bool {
 	r.Helper()
+	conn, err := pgx.Connect(bg, r.dsn) // the pools have their sessions to themselves
+	r.must(err)
+	defer conn.Close(bg)
 	var version int
-	r.must(r.db.QueryRowContext(bg, `SELECT current_setting('server_version_num')::int`).Scan(&version))
+	r.must(conn.QueryRow(bg, `SELECT current_setting('server_version_num')::int`).Scan(&version))
 	return version < 140000 && strings.Contains(text, "multirange") || version < 150000 && strings.Contains(text, "MERGE")
 }
 
@@ -480,8 +507,12 @@ func TestPgxOptionsAmongTheArguments(t *testing.T) {
 			r.query(`SELECT id, v FROM t WHERE id = @id`, pgx.StrictStructArgs(&struct {
 				ID int `db:"id"`
 			}{1}))
-			r.query(`SELECT id, v FROM t`, rewriter("SELECT id + $1 FROM t ORDER BY id"))
-			r.query(`SELECT id, v FROM t`, rewriter(""))
+			// It may send anything, and its session is private from then on.
+			r.inChangedSession(r.db, func() {
+				r.query(`SELECT id, v FROM t`, rewriter("SELECT id + $1 FROM t ORDER BY id"))
+				r.query(`SELECT id, v FROM t`, rewriter(""))
+			})
+			renew(r.db)
 			r.query(`SELECT id FROM t WHERE id = $1`, pgx.NamedArgs{"id": 1}, 2)
 			r.exec(`UPDATE t SET v = v || '!'`)
 		}
@@ -518,6 +549,9 @@ func TestPgxOptionsOfTheDSN(t *testing.T) {
 		for _, option := range options {
 			r.see("option", option)
 			db := r.open(option)
+			if option == "standard_conforming_strings=off" {
+				r.changesSessions(db, "what a text with a backslash says is not known then")
+			}
 			query := func(query string, args ...any) {
 				r.Helper()
 				rows, err := db.QueryContext(bg, query, args...)
@@ -575,6 +609,7 @@ func TestPgxFormsOfTheDSN(t *testing.T) {
 			db, err := sql.Open(r.driver, dsn)
 			r.must(err)
 			defer db.Close()
+			r.watch(db)
 			for range 2 {
 				for range 2 {
 					rows, err := db.QueryContext(bg, `SELECT v, current_setting('application_name') FROM t WHERE id = $1`, 1)
@@ -688,6 +723,8 @@ func TestPgxErrors(t *testing.T) {
 	t.Parallel()
 	same(t, func(r *run) {
 		r.exec(failingSchema...)
+		other := r.open()
+		r.changesSessions(r.db, "a text that cannot be parsed may change the session")
 		n := 0
 		for _, f := range failingStatements {
 			for range 2 {
@@ -720,9 +757,13 @@ func TestPgxErrors(t *testing.T) {
 			r.must(err)
 			affected, err := result.RowsAffected()
 			r.see("updated", affected, err)
-			for range 2 {
-				r.query(`SELECT * FROM p ORDER BY id`)
-				r.query(`SELECT * FROM c ORDER BY id`)
+			for _, text := range []string{`SELECT * FROM p ORDER BY id`, `SELECT * FROM c ORDER BY id`} {
+				// A read of a changed session may count as a write: the other is
+				// asked before it, and holds what it is asked after it.
+				for i, db := range []*sql.DB{other, r.db, r.db, other} {
+					rows, err := db.QueryContext(bg, text)
+					r.rows(fmt.Sprint(text, " ", i), rows, err)
+				}
 			}
 		}
 	})
@@ -881,6 +922,8 @@ func TestPgxTextsOfOtherKinds(t *testing.T) {
 		r.exec(`CREATE TABLE t (id serial PRIMARY KEY, v text)`, `INSERT INTO t (v) VALUES ('a'), ('b')`,
 			`CREATE PROCEDURE pr(INOUT x int) LANGUAGE plpgsql AS $$ BEGIN INSERT INTO t (v) VALUES ('pr'); x := x + 1; END $$`,
 			`CREATE FUNCTION two() RETURNS SETOF t LANGUAGE sql VOLATILE AS $$ INSERT INTO t (v) VALUES ('two') RETURNING * $$`)
+		other := r.open()
+		r.changesSessions(r.db, "DO, CALL, RESET and others may change the session")
 		texts := []string{
 			``, `;`, `-- nothing`, `/* nothing */`, ` ; ; `,
 			`SELECT 1; SELECT 2`, `SELECT 1;`, `SELECT 1; -- more`, `;SELECT 1`,
@@ -911,8 +954,12 @@ func TestPgxTextsOfOtherKinds(t *testing.T) {
 					n, err := result.RowsAffected()
 					r.see("exec", n, err)
 				}
-				r.query(`SELECT v, count(*) FROM t GROUP BY v ORDER BY v`)
-				r.query(`SELECT v, count(*) FROM t GROUP BY v ORDER BY v`)
+				// A read of a changed session may count as a write: the other is
+				// asked before it, and holds what it is asked after it.
+				for i, db := range []*sql.DB{other, r.db, r.db, other} {
+					rows, err := db.QueryContext(bg, `SELECT v, count(*) FROM t GROUP BY v ORDER BY v`)
+					r.rows(fmt.Sprint("count ", i), rows, err)
+				}
 			}
 		}
 	})
@@ -1069,15 +1116,22 @@ func TestPgxContexts(t *testing.T) {
 		}
 		for _, name := range names[:5] {
 			ctx, cancel := context.WithCancel(bg)
-			r.see(name+" cancelled", waiting(r, cancel, func() error { return calls[name](ctx) }))
+			err := waiting(r, cancel, func() error { return calls[name](ctx) })
+			r.see(name+" cancelled", err)
+			if name == "read" && r.shares() && err != ctx.Err() {
+				r.Errorf("a cancelled read returned %#v, not %#v itself", err, ctx.Err())
+			}
 			check()
 			r.see(name+" again", calls[name](bg))
 			check()
 			ctx = deadline{bg, make(chan struct{})}
-			err := waiting(r, func() { close(ctx.(deadline).passed) }, func() error { return calls[name](ctx) })
+			err = waiting(r, func() { close(ctx.(deadline).passed) }, func() error { return calls[name](ctx) })
 			if name == "read" {
 				// A shared read gives the context's error itself, not pgx's wrapper of it.
 				r.see(name+" past its deadline", errors.Is(err, context.DeadlineExceeded))
+				if r.shares() && err != context.DeadlineExceeded {
+					r.Errorf("a read past its deadline returned %#v, not the error of its context itself", err)
+				}
 			} else {
 				r.see(name+" past its deadline", err)
 			}
@@ -1097,6 +1151,45 @@ func TestPgxContexts(t *testing.T) {
 			r.rows("statement timeout", rows, err)
 		}
 		check()
+	})
+}
+
+// The context of one who waits for the read of another ends that wait only.
+func TestPgxContextsOfAWaiter(t *testing.T) {
+	t.Parallel()
+	same(t, func(r *run) {
+		r.exec(`CREATE TABLE t (id int PRIMARY KEY, v text)`, `INSERT INTO t VALUES (1, 'a')`)
+		read := func(ctx context.Context) error {
+			var v string
+			return r.db.QueryRowContext(ctx, `SELECT v FROM t WHERE id = $1`, 1).Scan(&v)
+		}
+		cancelled, cancel := context.WithCancel(bg)
+		late := deadline{bg, make(chan struct{})}
+		for _, waiter := range []struct {
+			name string
+			ctx  context.Context
+			end  func()
+		}{
+			{"cancelled", cancelled, cancel},
+			{"past its deadline", late, func() { close(late.passed) }},
+		} {
+			release := lockedBy(r, "t")
+			first, second := make(chan error, 1), make(chan error, 1)
+			joined := coalesce.StatsOf(r.db).Joined
+			go func() { first <- read(bg) }()
+			readsWait(r, "t", 1)
+			go func() { second <- read(waiter.ctx) }()
+			readJoins(r, r.db, joined, "t")
+			waiter.end()
+			err := <-second
+			r.see(waiter.name, errors.Is(err, waiter.ctx.Err()))
+			if r.shares() && err != waiter.ctx.Err() {
+				r.Errorf("a waiter %s got %#v, not %#v itself", waiter.name, err, waiter.ctx.Err())
+			}
+			release()
+			r.see("first", <-first)
+			r.exec(`UPDATE t SET v = v || '.'`)
+		}
 	})
 }
 
@@ -1481,6 +1574,7 @@ func TestPgxTransactionsByHand(t *testing.T) {
 func TestPgxSessions(t *testing.T) {
 	t.Parallel()
 	same(t, func(r *run) {
+		r.changesSessions(r.db, "the test is about them")
 		r.exec(`CREATE SCHEMA s1`, `CREATE SCHEMA s2`, `CREATE TABLE s1.t AS SELECT 'one' AS v`, `CREATE TABLE s2.t AS SELECT 'two' AS v`, `CREATE TABLE t AS SELECT 'public' AS v`,
 			`CREATE SEQUENCE seq`, `CREATE VIEW mine AS SELECT v FROM t WHERE v = current_setting('my.v', true)`,
 			`CREATE TABLE at (v timestamptz)`, `INSERT INTO at VALUES ('2001-02-03 04:05:06Z')`)
@@ -1608,6 +1702,10 @@ func TestPgxRaw(t *testing.T) {
 				r.query(`SELECT count(*), max(v) FROM t`)
 			}
 		}
+		inside := func(c *sql.Conn, text string, args ...any) {
+			r.Helper()
+			r.inChangedSession(r.db, func() { exchange(r, "inside", c, text, args...) })
+		}
 		for i, way := range []string{"interface", "function"} {
 			base := 10 * (i + 1)
 			check()
@@ -1666,9 +1764,9 @@ func TestPgxRaw(t *testing.T) {
 				_, err := conn.Exec(bg, `BEGIN; DELETE FROM t WHERE id = 0`)
 				return err
 			}))
-			exchange(r, "inside", c, `SELECT id FROM t ORDER BY id`)
+			inside(c, `SELECT id FROM t ORDER BY id`)
 			check()
-			exchange(r, "inside", c, `COMMIT`)
+			inside(c, `COMMIT`)
 			check()
 			r.exec(`INSERT INTO t (id, v) VALUES (0, 'back')`)
 			check()
@@ -1704,7 +1802,7 @@ func TestPgxRaw(t *testing.T) {
 				return err
 			}))
 			check()
-			exchange(r, "inside", c, "mine", "by name")
+			inside(c, "mine", "by name")
 			check()
 			r.see("rows", underlying(r, c, way, func(conn *pgx.Conn) error {
 				rows, err := conn.Query(bg, `SELECT id, v FROM t ORDER BY id`)
@@ -1725,12 +1823,15 @@ func TestPgxRaw(t *testing.T) {
 				_, err = conn.Exec(bg, `INSERT INTO m VALUES ($1, $2, $3)`, "sad", []string{"sad", "happy"}, ownPair{i, "p"})
 				return err
 			}))
-			exchange(r, "inside", c, `SELECT * FROM m`)
-			exchange(r, "inside", c, `INSERT INTO m VALUES ($1, $2, $3) RETURNING *`, "happy", []ownString{"sad"}, pgtype.CompositeFields{7, "x"})
+			inside(c, `SELECT * FROM m`)
+			inside(c, `INSERT INTO m VALUES ($1, $2, $3) RETURNING *`, "happy", []ownString{"sad"}, pgtype.CompositeFields{7, "x"})
 			for range 2 {
 				r.query(`SELECT m::text, ms::text, p::text FROM m ORDER BY 3`)
 			}
 			r.must(c.Close())
+			// The pool has the connection again, and prefers it.
+			r.inChangedSession(r.db, check)
+			renew(r.db)
 			check()
 		}
 		c := pinned(r)
@@ -1746,6 +1847,55 @@ func TestPgxRaw(t *testing.T) {
 	})
 }
 
+// On pgx it is db.Conn that fails.
+func TestPgxRawOfAServerThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	same(t, func(r *run) {
+		db := r.open("host=%2Fnowhere")
+		c, err := db.Conn(bg)
+		if !r.shares() {
+			r.see("dialling", err)
+			return
+		}
+		r.must(err)
+		defer c.Close()
+		r.must(c.Raw(func(dc any) error {
+			if pg := dc.(interface{ Conn() *pgx.Conn }).Conn(); pg != nil {
+				r.Errorf("Conn() returned %v", pg)
+			}
+			return nil
+		}))
+		r.see("dialling", coalesce.Raw(c, func(*pgx.Conn) error {
+			r.Error("Raw called its function")
+			return nil
+		}))
+	})
+}
+
+func TestPgxDriver(t *testing.T) {
+	t.Parallel()
+	same(t, func(r *run) {
+		config, err := pgx.ParseConfig(r.dsn)
+		r.must(err)
+		for _, db := range []*sql.DB{r.db, opened(r, stdlib.GetConnector(*config))} {
+			d := db.Driver()
+			var ok bool
+			if r.shares() {
+				_, ok = d.(*coalesce.Driver)
+			} else {
+				_, ok = d.(*stdlib.Driver)
+			}
+			if !ok {
+				r.Errorf("the driver is a %T", d)
+			}
+			// It opens connections, also for who has no sql.DB.
+			c, err := d.Open(r.dsn)
+			r.must(err)
+			r.see("close", c.Close())
+		}
+	})
+}
+
 func TestPgxNoticesAndTracers(t *testing.T) {
 	t.Parallel()
 	same(t, func(r *run) {
@@ -1757,6 +1907,7 @@ func TestPgxNoticesAndTracers(t *testing.T) {
 		db, err := sql.Open(r.driver, name)
 		r.must(err)
 		defer db.Close()
+		r.watch(db)
 		exec := func(texts ...string) {
 			r.Helper()
 			for _, text := range texts {
@@ -1775,7 +1926,10 @@ func TestPgxNoticesAndTracers(t *testing.T) {
 			`CREATE TRIGGER tr BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION louder()`,
 			`DO $$ BEGIN RAISE NOTICE 'done'; END $$`, `CREATE TABLE IF NOT EXISTS t ()`, `ROLLBACK`)
 		for range 2 {
+			// A DO block and a VOLATILE function may have changed the session.
+			renew(db)
 			query(`SELECT loud('x')`)
+			renew(db)
 			query(`INSERT INTO t (v) VALUES ($1) RETURNING v`, "a")
 			query(`SELECT v FROM t ORDER BY id`)
 			query(`SELECT v FROM t ORDER BY id`)
@@ -1791,6 +1945,53 @@ func TestPgxNoticesAndTracers(t *testing.T) {
 		r.must(err)
 		defer gone.Close()
 		r.see("unknown from now on", gone.PingContext(bg) != nil)
+	})
+}
+
+// The notices of a shared read come once.
+func TestPgxNoticesOfReads(t *testing.T) {
+	t.Parallel()
+	same(t, func(r *run) {
+		config, err := pgx.ParseConfig(r.dsn)
+		r.must(err)
+		var notices atomic.Int32
+		config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			if n.Message == "loud" {
+				notices.Add(1)
+			}
+		}
+		db := opened(r, stdlib.GetConnector(*config))
+		const body = ` LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'loud'; RETURN v; END $$`
+		r.exec(`CREATE FUNCTION stable(v text) RETURNS text STABLE`+body, `CREATE FUNCTION fixed(v text) RETURNS text IMMUTABLE`+body,
+			`CREATE TABLE t (v text)`, `INSERT INTO t VALUES ('a')`)
+		raised := func(what string) {
+			r.Helper()
+			want := int32(2)
+			if r.shares() {
+				want = 1
+			}
+			if n := notices.Swap(0); n != want {
+				r.Errorf("%s raised %d notices, want %d", what, n, want)
+			}
+		}
+		read := func(query string) error {
+			var v string
+			return db.QueryRowContext(bg, query).Scan(&v)
+		}
+		for range 2 {
+			r.see("held", read(`SELECT fixed(v) FROM t`))
+		}
+		raised("a held read")
+		// What calls a STABLE function is joined, and not held.
+		release := lockedBy(r, "t")
+		done := make(chan error, 2)
+		go func() { done <- read(`SELECT stable(v) FROM t`) }()
+		readsWait(r, "t", 1)
+		go func() { done <- read(`SELECT stable(v) FROM t`) }()
+		readJoins(r, db, 0, "t")
+		release()
+		r.see("joined", <-done, <-done)
+		raised("a joined read")
 	})
 }
 
@@ -1820,7 +2021,7 @@ func opened(r *run, k driver.Connector) *sql.DB {
 	}
 	db := sql.OpenDB(k)
 	r.Cleanup(func() { db.Close() })
-	return db
+	return r.watch(db)
 }
 
 type tenantKey struct{}
@@ -1991,6 +2192,43 @@ func TestPgxPools(t *testing.T) {
 	})
 }
 
+// As README has it: a read leaves no connection of the pool taken.
+func TestPgxPoolOfOne(t *testing.T) {
+	t.Parallel()
+	same(t, func(r *run) {
+		r.exec(`CREATE TABLE t (id int PRIMARY KEY, v text)`, `INSERT INTO t VALUES (1, 'a')`)
+		config, err := pgxpool.ParseConfig(r.dsn)
+		r.must(err)
+		config.MaxConns = 1
+		pool, err := pgxpool.NewWithConfig(bg, config)
+		r.must(err)
+		defer pool.Close()
+		var db *sql.DB
+		if r.shares() {
+			db = sql.OpenDB(coalesce.NewConnector(stdlib.GetPoolConnector(pool), coalesce.Config{}))
+			db.SetMaxIdleConns(0)
+		} else {
+			db = stdlib.OpenDBFromPool(pool)
+		}
+		defer db.Close()
+		r.watch(db)
+		for range 2 {
+			for range 2 {
+				var v string
+				r.see("read", db.QueryRowContext(bg, `SELECT v FROM t WHERE id = $1`, 1).Scan(&v), v)
+				ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+				c, err := pool.Acquire(ctx)
+				cancel()
+				r.must(err)
+				r.must(c.Ping(bg))
+				c.Release()
+			}
+			_, err = db.ExecContext(bg, `UPDATE t SET v = v || 'u'`)
+			r.see("update", err, pool.Stat().AcquiredConns())
+		}
+	})
+}
+
 func TestPgxPreparedStatements(t *testing.T) {
 	t.Parallel()
 	same(t, func(r *run) {
@@ -2112,7 +2350,7 @@ func TestPgxPreparedStatements(t *testing.T) {
 // on the connection that has it.
 func TestPgxSchemaChanges(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"cache_statement", "cache_describe", "exec", "simple_protocol"} {
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			same(t, func(r *run) {
 				db := r.open("default_query_exec_mode=" + mode)
@@ -2152,6 +2390,8 @@ func TestPgxSchemaChanges(t *testing.T) {
 						r.rows("v", rows, err)
 						rows, err = db.QueryContext(bg, `SELECT * FROM w`)
 						r.rows("view", rows, err)
+						rows, err = stmt.QueryContext(bg, 1)
+						r.rows("statement", rows, err)
 					}
 				}
 				check()
@@ -2192,26 +2432,39 @@ func TestPgxWriteThenRead(t *testing.T) {
 			`CREATE VIEW w AS SELECT id, v FROM a WHERE n >= 0`,
 			`CREATE MATERIALIZED VIEW mv AS SELECT count(*) AS n FROM a`,
 			`CREATE FUNCTION total() RETURNS bigint STABLE LANGUAGE sql AS 'SELECT sum(n) FROM a'`,
+			`CREATE FUNCTION scaled(i int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 10 * i'`,
 			`CREATE FUNCTION bump(i int) RETURNS int LANGUAGE sql AS 'UPDATE a SET n = n + 1 WHERE id = i RETURNING n'`,
 			`CREATE PROCEDURE bumps(n int) LANGUAGE plpgsql AS $$ BEGIN FOR i IN 1..n LOOP UPDATE a SET n = a.n + 1; COMMIT; END LOOP; END $$`,
 			`CREATE TABLE part (k int, v text) PARTITION BY LIST (k)`, `CREATE TABLE part1 PARTITION OF part FOR VALUES IN (1)`, `CREATE TABLE part2 PARTITION OF part FOR VALUES IN (2)`,
 			`CREATE TABLE kid () INHERITS (a)`,
 			`CREATE RULE also AS ON INSERT TO w DO INSTEAD INSERT INTO a (id, v) VALUES (NEW.id, NEW.v)`,
 			`CREATE SEQUENCE sq`)
+		other := r.open()
 		check := func() {
 			r.Helper()
+			// The statement may have changed its session, which would read for
+			// itself alone.
+			renew(r.db)
 			for range 2 {
-				r.query(`SELECT * FROM a ORDER BY id`)
+				for _, text := range []string{
+					`SELECT * FROM a ORDER BY id`,
+					`SELECT v FROM a WHERE id = 1`,
+					`SELECT count(*) FROM b`,
+					`SELECT what, count(*) FROM log GROUP BY what ORDER BY what`,
+					`SELECT * FROM w ORDER BY id`,
+					`SELECT * FROM mv`,
+					`SELECT total()`,
+					`SELECT * FROM part ORDER BY k, v`,
+					`SELECT scaled(k) FROM part ORDER BY 1`,
+					`SELECT * FROM ONLY a ORDER BY id`,
+					`SELECT a.v, b.id FROM a LEFT JOIN b ON b.a = a.id ORDER BY a.id, b.id`,
+					`SELECT last_value, is_called FROM sq`,
+				} {
+					r.query(text)
+					rows, err := other.QueryContext(bg, text)
+					r.rows("other "+text, rows, err)
+				}
 				r.query(`SELECT v FROM a WHERE id = $1`, 1)
-				r.query(`SELECT count(*) FROM b`)
-				r.query(`SELECT what, count(*) FROM log GROUP BY what ORDER BY what`)
-				r.query(`SELECT * FROM w ORDER BY id`)
-				r.query(`SELECT * FROM mv`)
-				r.query(`SELECT total()`)
-				r.query(`SELECT * FROM part ORDER BY k, v`)
-				r.query(`SELECT * FROM ONLY a ORDER BY id`)
-				r.query(`SELECT a.v, b.id FROM a LEFT JOIN b ON b.a = a.id ORDER BY a.id, b.id`)
-				r.query(`SELECT last_value, is_called FROM sq`)
 			}
 		}
 		check()
@@ -2241,6 +2494,7 @@ func TestPgxWriteThenRead(t *testing.T) {
 			`BEGIN; UPDATE a SET v = 'several'; COMMIT`,
 			`ALTER TABLE a ALTER unused TYPE text`,
 			`CREATE OR REPLACE FUNCTION total() RETURNS bigint STABLE LANGUAGE sql AS 'SELECT 1000 + sum(n) FROM a'`,
+			`CREATE OR REPLACE FUNCTION scaled(i int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 100 * i'`,
 			`CREATE OR REPLACE VIEW w AS SELECT id, v FROM a WHERE n < 0`,
 			`ALTER TABLE a DISABLE TRIGGER l`,
 			`UPDATE a SET n = -n`,
@@ -2276,7 +2530,7 @@ func TestPgxWaysToWrite(t *testing.T) {
 		c := pinned(r)
 		check := func(what string) {
 			r.Helper()
-			for _, db := range []*sql.DB{r.db, other, r.db, other} {
+			for _, db := range []*sql.DB{other, r.db, other, r.db} {
 				var n int
 				r.see(what, db.QueryRowContext(bg, `SELECT n FROM t WHERE id = 1`).Scan(&n), n)
 			}
@@ -2382,7 +2636,12 @@ func TestPgxWaysToWrite(t *testing.T) {
 				}},
 			} {
 				r.see(way.name, way.do())
-				check(way.name)
+				r.inChangedSession(r.db, func() { check(way.name) })
+				// Some ways change the session, and it would read for itself alone.
+				r.must(c.Close())
+				renew(r.db)
+				c = pinned(r)
+				check(way.name + ", seen anew")
 			}
 		}
 	})

@@ -41,6 +41,12 @@ func (r *run) riverSchema() {
 func TestRiverMigrate(t *testing.T) {
 	same(t, func(r *run) {
 		m := r.riverMigrator(r.db)
+		// The migrations have DO blocks, after which a session is private.
+		migrate := func(direction rivermigrate.Direction, opts *rivermigrate.MigrateOpts) (done *rivermigrate.MigrateResult, err error) {
+			r.inChangedSession(r.db, func() { done, err = m.Migrate(bg, direction, opts) })
+			renew(r.db)
+			return done, err
+		}
 		state := func() {
 			for range 2 {
 				versions, err := m.ExistingVersions(bg)
@@ -52,8 +58,8 @@ func TestRiverMigrate(t *testing.T) {
 				valid, err := m.Validate(bg, nil)
 				r.must(err)
 				r.see("valid", valid.OK, valid.Messages)
-				r.anew(`SELECT line, version FROM river_migration ORDER BY line, version`)
-				r.anew(`SELECT count(*) FROM river_job`)
+				r.anew(r.db, `SELECT line, version FROM river_migration ORDER BY line, version`)
+				r.anew(r.db, `SELECT count(*) FROM river_job`)
 			}
 		}
 		result := func(what string, result *rivermigrate.MigrateResult, err error) {
@@ -67,19 +73,19 @@ func TestRiverMigrate(t *testing.T) {
 		}
 		state()
 		for range m.AllVersions() {
-			done, err := m.Migrate(bg, rivermigrate.DirectionUp, &rivermigrate.MigrateOpts{MaxSteps: 1})
+			done, err := migrate(rivermigrate.DirectionUp, &rivermigrate.MigrateOpts{MaxSteps: 1})
 			result("up by one", done, err)
 		}
-		done, err := m.Migrate(bg, rivermigrate.DirectionUp, nil)
+		done, err := migrate(rivermigrate.DirectionUp, nil)
 		result("up, none left", done, err)
-		done, err = m.Migrate(bg, rivermigrate.DirectionDown, nil)
+		done, err = migrate(rivermigrate.DirectionDown, nil)
 		result("down", done, err)
-		done, err = m.Migrate(bg, rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
+		done, err = migrate(rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
 		result("down to none", done, err)
 
-		done, err = m.Migrate(bg, rivermigrate.DirectionUp, &rivermigrate.MigrateOpts{TargetVersion: 4})
+		done, err = migrate(rivermigrate.DirectionUp, &rivermigrate.MigrateOpts{TargetVersion: 4})
 		result("up to 4", done, err)
-		done, err = m.Migrate(bg, rivermigrate.DirectionUp, nil)
+		done, err = migrate(rivermigrate.DirectionUp, nil)
 		result("the rest", done, err)
 	})
 }

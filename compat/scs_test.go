@@ -189,7 +189,9 @@ func TestSCSSessionManager(t *testing.T) {
 			same(t, func(r *run) {
 				r.sessionsTable()
 				sessions := scs.New()
-				sessions.Store = postgresstore.NewWithCleanupInterval(r.db, 0)
+				store := postgresstore.New(r.db)
+				defer store.StopCleanup()
+				sessions.Store = store
 				sessions.HashTokenInStore = hashed
 				site := httptest.NewServer(shop(sessions))
 				r.Cleanup(site.Close)

@@ -74,6 +74,7 @@ var sqlxWays = []struct {
 		db, err := sqlx.Connect(r.driver, r.dsn)
 		r.must(err)
 		r.Cleanup(func() { db.Close() })
+		r.watch(db.DB)
 		return db
 	}},
 	{"new-db", func(r *run) *sqlx.DB { return sqlx.NewDb(r.db, "pgx") }},
@@ -317,12 +318,15 @@ func TestSqlxTransactions(t *testing.T) {
 		r.must(err)
 		_, err = conn.ExecContext(bg, `SET my.city = 'Oslo'`)
 		r.must(err)
-		for range 2 {
-			var place sqlxPlace
-			r.see("conn", conn.GetContext(bg, &place, `SELECT * FROM place WHERE city = current_setting('my.city')`), place)
-			r.see("no such setting", db.GetContext(bg, &place, `SELECT * FROM place WHERE city = current_setting('my.city')`))
-		}
+		r.inChangedSession(db.DB, func() {
+			for range 2 {
+				var place sqlxPlace
+				r.see("conn", conn.GetContext(bg, &place, `SELECT * FROM place WHERE city = current_setting('my.city')`), place)
+				r.see("no such setting", db.GetContext(bg, &place, `SELECT * FROM place WHERE city = current_setting('my.city')`))
+			}
+		})
 		r.must(conn.Close())
+		renew(db.DB)
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
 		var n int
