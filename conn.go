@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/jackc/pgx/v5"
 
@@ -243,7 +244,7 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 		}
 		return c.await(ctx, f)
 	}
-	return c.big(ctx, query, args, prepared)
+	return c.big(ctx, t.Key, query, args, prepared)
 }
 
 // private returns why a read is private whatever the catalog says, or "".
@@ -281,10 +282,12 @@ func (c *conn) direct(ctx context.Context, query string, args []driver.NamedValu
 }
 
 // big runs a read whose result is too big to share. Like that of a leader it
-// stops when its caller does.
-func (c *conn) big(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+// stops when its caller does. If it fails, the next to come lead and wait again:
+// a server in trouble sees no herd.
+func (c *conn) big(ctx context.Context, text textID, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
 	l, err := c.own(ctx)
 	if err != nil {
+		c.k.memo.forgetBig(text)
 		return nil, err
 	}
 	if l.pg == nil {
@@ -294,11 +297,10 @@ func (c *conn) big(ctx context.Context, query string, args []driver.NamedValue, 
 	rows, err := l.query(ctx, query, args, prepared)
 	if err != nil {
 		cancel(nil)
+		c.k.memo.forgetBig(text)
 		return nil, err
 	}
-	res := &result{scans: c.k.scans.Load()}
-	d := describe(rows, nil)
-	res.names, res.cols = d.names, d.cols
+	res := &result{description: describe(rows, nil), scans: c.k.scans.Load()}
 	return streamed(&stream{replay: replay{res: res}, live: rows, link: l, cancel: cancel}), nil
 }
 
@@ -315,7 +317,7 @@ func (c *conn) wait(ctx context.Context, f *flight, query string, args []driver.
 	case err != nil:
 		return nil, err
 	case a.err == errTooBig:
-		return c.big(ctx, query, args, prepared)
+		return c.big(ctx, f.text, query, args, prepared)
 	case errors.Is(a.err, driver.ErrBadConn):
 		return nil, errLost
 	case a.err != nil:
@@ -372,7 +374,7 @@ func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, a
 		returned = true
 		return attempt{stream: newStream(f, nil, rows, l)}
 	}
-	last := t.columns.Load()
+	last := t.lastColumns()
 	d := describe(rows, last)
 	scans, known := k.scansOf(l, d)
 	if !known {
@@ -380,7 +382,10 @@ func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, a
 		returned = true
 		return attempt{stream: newStream(f, nil, rows, l)}
 	}
-	t.columns.Store(d)
+	if d != last {
+		columns := weak.Make(d)
+		t.columns.Store(&columns)
+	}
 	res, all := drain(rows, d, d == last, f.grow)
 	res.scans = scans
 	returned = true

@@ -675,6 +675,33 @@ func TestAFloodOfLargeResultsStaysWithinItsMemory(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
+// What is known of a text outlives its results; what its columns are does not.
+func TestColumnsOfManyTextsStayWithinTheMemory(t *testing.T) {
+	const limit, texts = 4 << 20, 8 << 20
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE wide AS SELECT 1 AS id")
+	for i := range 100 {
+		f.by(fmt.Sprintf("ALTER TABLE wide ADD COLUMN column_number_%d int", i))
+	}
+	db := openCoalesce(t, f.dsn, fmt.Sprintf("coalesce_max_bytes=%d", limit), "default_query_exec_mode=exec")
+	get[int](t, db, "SELECT 1")
+	before := heap()
+	for i := range 4000 {
+		rows, err := db.Query(fmt.Sprintf("SELECT * FROM wide WHERE id = %d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+		}
+		rows.Close()
+	}
+	db.SetMaxIdleConns(0)
+	if grown := heap() - before; grown > limit+limit/10+texts {
+		t.Errorf("the heap has grown by %d kB", grown>>10)
+	}
+	runtime.KeepAlive(db)
+}
+
 func TestLargeResultsLeaveNoMemoryBehind(t *testing.T) {
 	f := newFixture(t, setup{})
 	get[int](t, f.db, "SELECT 1")

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,6 +207,37 @@ func deref(args []any) []any {
 		}
 	}
 	return out
+}
+
+func TestTextScopeAndWayOfAskingAreInTheKey(t *testing.T) {
+	type read struct {
+		text, scope string
+		prepared    bool
+		args        []any
+	}
+	key := func(r read) string {
+		var k keyer
+		if _, err := k.build(statement.Analyze(r.text), r.scope, r.prepared, namedArgs(r.args)); err != nil {
+			t.Fatal(err)
+		}
+		return string(k.key())
+	}
+	short, long := key(read{text: "SELECT 1", scope: "a"}), key(read{text: "SELECT 1", scope: "a", args: []any{"b"}})
+	argument := strings.TrimPrefix(long, short) // as it is written
+	seen := make(map[string]read)
+	for _, text := range []string{"SELECT 1", "SELECT 2"} {
+		for _, scope := range []string{"", "a", "b", "ab", "a" + argument} {
+			for _, prepared := range []bool{false, true} {
+				for _, args := range [][]any{nil, {"a"}, {"b"}, {"b", "b"}} {
+					r := read{text, scope, prepared, args}
+					if other, ok := seen[key(r)]; ok {
+						t.Errorf("%+v and %+v have one key", r, other)
+					}
+					seen[key(r)] = r
+				}
+			}
+		}
+	}
 }
 
 // FuzzKeyIsInjective builds two argument lists from the input and checks that

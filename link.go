@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -144,7 +145,7 @@ func (l *link) close() error {
 		l.k.places.giveBack()
 	} else {
 		go func() { // ends with pgx's own, which is cancelling the query
-			await(cleanup)
+			awaitFor(cleanup, placeTime)
 			l.k.places.giveBack()
 		}()
 	}
@@ -159,13 +160,17 @@ func (l *link) closeAndWait() {
 		return
 	}
 	cleanup, _ := l.closeKeepingPlace()
-	for range closeTime / cancelAgain {
+	giveBack := sync.OnceFunc(l.k.places.giveBack)
+	defer giveBack()
+	for start := time.Now(); time.Since(start) < closeTime; {
+		if time.Since(start) >= placeTime {
+			giveBack()
+		}
 		if cleanup == nil || awaitFor(cleanup, cancelAgain) {
-			break
+			return
 		}
 		select {
 		case <-l.k.closing: // which waits for this
-			l.k.places.giveBack()
 			return
 		default:
 		}
@@ -173,7 +178,6 @@ func (l *link) closeAndWait() {
 		l.pg.PgConn().CancelRequest(ctx)
 		cancel()
 	}
-	l.k.places.giveBack()
 }
 
 // closeKeepingPlace closes the connection. If it was closed already, because a
@@ -192,6 +196,10 @@ func (l *link) closeKeepingPlace() (cleanup <-chan struct{}, err error) {
 
 // closeTime bounds how long pgx's cancelling of a query is waited for.
 const closeTime = 15 * time.Second
+
+// placeTime bounds how long the place of a connection is kept meanwhile: the
+// server may never answer, and others wait for the place.
+const placeTime = 2 * time.Second
 
 // cancelAgain is after how long a server is asked again to stop a query.
 const cancelAgain = time.Second

@@ -622,6 +622,13 @@ func (m *memo) rememberBigLocked(text textID, now time.Duration) {
 	m.big[text] = now + bigTextHold
 }
 
+// forgetBig lets reads of a text be shared again.
+func (m *memo) forgetBig(text textID) {
+	m.mu.Lock()
+	delete(m.big, text)
+	m.mu.Unlock()
+}
+
 func (m *memo) countPrivateLocked(cause string) { m.count.private[cause]++ }
 
 // countPrivate records a read that ran on its own.

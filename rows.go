@@ -31,8 +31,7 @@ type column struct {
 // result is a read drained once. It is immutable after drain and may be
 // replayed by any number of callers at a time.
 type result struct {
-	names []string
-	cols  []column
+	*description
 	vals  []driver.Value // row after row
 	n     int            // rows; not len(vals)/len(cols), which fails without columns
 	err   error          // what came after the last row, if not its end
@@ -159,7 +158,7 @@ const maxBufferedValues = 1 << 12
 // reports false, with rows still open, when grow refused. The memory of d, which
 // describes the rows, is the result's unless it was that of an earlier one.
 func drain(rows driver.Rows, d *description, earlier bool, grow func(int64) bool) (*result, bool) {
-	r := &result{names: d.names, cols: d.cols}
+	r := &result{description: d}
 	if !earlier {
 		r.bytes = d.bytes
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,9 +23,16 @@ import (
 type text struct {
 	*statement.Analysis
 	judged   atomic.Pointer[judged]
-	columns  atomic.Pointer[description] // of the last result
-	advances bool                        // it calls nextval
-	plain    bool                        // it has no name that the catalog could tell more of
+	columns  atomic.Pointer[weak.Pointer[description]] // of the last result, while one is held
+	advances bool                                      // it calls nextval
+	plain    bool                                      // it has no name that the catalog could tell more of
+}
+
+func (t *text) lastColumns() *description {
+	if w := t.columns.Load(); w != nil {
+		return w.Value()
+	}
+	return nil
 }
 
 func newText(query string) *text {

@@ -265,3 +265,23 @@ func TestLeaderHearsOfALostConnectionBeforeItIsCleanedUp(t *testing.T) {
 	w.proxy.turn(reset, lost)
 	receive(t, waited)
 }
+
+// A server that does not answer keeps no place for long.
+func TestPlaceOfASilentConnectionIsGivenBack(t *testing.T) {
+	w := newWorld(t, pgtest.Options{})
+	w.leavesNothing(t)
+	c := w.open(t, "coalesce-pgx", clientOptions{config: coalesce.Config{MaxConns: 1}})
+	c.warm()
+	w.proxy.all(lost)
+	ctx, leave := context.WithTimeout(bg, 100*time.Millisecond)
+	defer leave()
+	if o := receive(t, c.begin(ctx)); o.err == nil {
+		t.Error("a silent server answers")
+	}
+	ctx, cancel := context.WithTimeout(bg, 10*time.Second) // pgx takes 15 to give the connection up
+	defer cancel()
+	if o := receive(t, c.begin(ctx)); o.err != nil {
+		t.Errorf("the next read: %v", o.err)
+	}
+	w.proxy.turn(reset, lost)
+}
