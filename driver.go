@@ -128,10 +128,14 @@ type Connector struct {
 	snapshot   atomic.Pointer[snapshot] // nil until the catalog was needed
 	refreshed  atomic.Int64             // when refresh last led the loading, on the memo's clock
 	version    atomic.Pointer[reckoning]
-	identified sync.Once    // done: version is the database's
-	conns      atomic.Int64 // server connections open
-	lendable   atomic.Int64 // virtual connections in use that may lend theirs
-	idlers     atomic.Int64 // how many of these were waited for in vain
+	identified sync.Once // done: version is the database's
+	// catalogLosses are the connections lost one after another while the
+	// catalog was read.
+	catalogLosses atomic.Int64
+
+	conns    atomic.Int64 // server connections open
+	lendable atomic.Int64 // virtual connections in use that may lend theirs
+	idlers   atomic.Int64 // how many of these were waited for in vain
 	// standardStrings is whether a session is known to begin with
 	// standard_conforming_strings on.
 	standardStrings atomic.Bool

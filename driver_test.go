@@ -259,6 +259,20 @@ func TestNobodyIsForgottenAmongReadsThatHang(t *testing.T) {
 	}
 }
 
+func TestACatalogThatNoConnectionSurvivesIsDoneWithout(t *testing.T) {
+	f := &fake{catalog: func(context.Context) error { return errServer }} // and the connection is dead
+	db := openFake(t, f, coalesce.Config{})
+	var failed int
+	for range 10 {
+		if _, err := one(t.Context(), db, "SELECT v FROM t"); err != nil {
+			failed++
+		}
+	}
+	if n := f.catalogs.Load(); failed != 1 || n > 3 {
+		t.Errorf("%d of 10 reads failed, %d connections were lost", failed, n)
+	}
+}
+
 func TestACatalogThatTakesLongerThanAMinuteIsDoneWithout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{catalog: func(ctx context.Context) error {
@@ -366,9 +380,12 @@ func TestACatalogThatIsLoadedAgainHoldsUpNobody(t *testing.T) {
 		if err := read(); err != nil {
 			t.Errorf("a minute later: %v", err)
 		}
+		if s := coalesce.StatsOf(db); s.Private != 0 {
+			t.Errorf("a minute later: %+v", s)
+		}
 		time.Sleep(time.Minute)
-		if err := read(); err == nil {
-			t.Error("it is judged by two minutes later")
+		if err, s := read(), coalesce.StatsOf(db); err == nil && s.Private != 1 {
+			t.Errorf("two minutes later it is judged by: %+v", s)
 		}
 	})
 }

@@ -1061,6 +1061,25 @@ func TestWriteToTableThatOnlyTheReaderKnowsIsSeen(t *testing.T) {
 	}
 }
 
+// The text names a table that is known as well, here by a column of its name.
+func TestWriteToWhatIsNotKnownCountsBesideWhatIs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE events(id int, status text) PARTITION BY RANGE (id)", "CREATE TABLE base(id int, status text)", "INSERT INTO base VALUES (1, 'a')", "CREATE TABLE status(n int)")
+	const partitioned, viewed = "SELECT count(*) FROM events", "SELECT count(*) FROM base WHERE base.status = 'b'"
+	read := func(want int) {
+		t.Helper()
+		same(t, "rows of the partitioned", get[int](t, f.db, partitioned), want)
+		same(t, "rows of the viewed", get[int](t, f.db, viewed), want)
+	}
+	read(0)
+	f.by("CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (0) TO (10)", "CREATE VIEW view_of_base AS SELECT * FROM base")
+	read(0)
+	f.do("INSERT INTO events_1 (id, status) VALUES (1, 'x')")
+	f.do("UPDATE view_of_base SET status = 'b'")
+	read(1)
+}
+
 func TestWriteIsSeenThroughWhatOnlyTheWriterKnows(t *testing.T) {
 	t.Parallel()
 	for _, read := range []string{

@@ -362,6 +362,12 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	rows, err := readCatalog(ctx, l)
 	returned = true
 	lost := err != nil && l.dead() && ctx.Err() == nil
+	if !lost {
+		k.catalogLosses.Store(0)
+	} else if k.catalogLosses.Add(1) > 1 && !unsent(err) {
+		// It is the catalog's query that the server does not suffer.
+		lost = false
+	}
 	late := errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 	if late {
 		err = errors.New("it takes longer than " + quietTime.String())

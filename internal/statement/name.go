@@ -243,11 +243,24 @@ func (s *scanner) namesRelation() bool {
 	case kwJoin:
 		return true
 	case kwFrom, kwOnly, kwLateral:
-		return s.level.from || s.level.item || s.prevWord == kwOnly && s.earlier == kwTable && s.role == roleRead
+		return s.level.from || s.level.item || s.prevWord == kwOnly && (s.earlier == kwTable && (s.role == roleRead || s.verb == kwTruncate) || s.namesTarget(s.earlier, kwNone))
 	case kwTable:
-		return s.role == roleRead
+		return s.role == roleRead || s.verb == kwTruncate
 	}
-	return s.prev == tokComma && s.level.from || s.prev == tokOpen && s.level.item
+	return s.prev == tokComma && (s.level.from || s.verb == kwTruncate) || s.prev == tokOpen && s.level.item || s.namesTarget(s.prevWord, s.earlier)
+}
+
+// namesTarget reports whether what is written to stands behind a word, which
+// stands behind another.
+func (s *scanner) namesTarget(word, before keyword) bool {
+	switch word {
+	case kwInto, kwCopy, kwTruncate:
+		return s.role == roleDML || s.role == roleRead || s.role == roleExplain
+	case kwUpdate:
+		setsAtOnce := s.tok.kind == tokWord && s.dict.words[s.tok.word].keyword == kwSet // in MERGE, ON CONFLICT
+		return (s.role == roleDML || s.role == roleRead || s.role == roleExplain) && before != kwFor && before != kwKey && !setsAtOnce
+	}
+	return false
 }
 
 // inColumnType reports whether tok starts the type in a column definition.
@@ -503,7 +516,7 @@ func (s *scanner) relation(t token, w *word) {
 		}
 	}
 	s.add(&s.tables, t)
-	if s.fromChain && s.next.kind != tokOpen {
+	if s.fromChain && (s.next.kind != tokOpen || s.named) {
 		if s.prev == tokDot {
 			s.add(&s.elsewhere, t)
 		} else {

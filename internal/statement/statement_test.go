@@ -542,6 +542,17 @@ func TestRelations(t *testing.T) {
 		"SELECT * FROM rows, t":                                                                       {"rows", "t"},
 		"SELECT JSON_ARRAY(SELECT a FROM t)":                                                          {"t"},
 		"SELECT extract(year FROM a), trim(b FROM c), d IS DISTINCT FROM e FROM system_user, f(g), t": {"system_user", "t"},
+
+		"INSERT INTO a (b, c) VALUES (1, 2) ON CONFLICT (b) DO UPDATE SET c = 1": {"a"},
+		"INSERT INTO s.a DEFAULT VALUES":                                         {"a"},
+		"UPDATE a SET b = c":                                                     {"a"},
+		"UPDATE ONLY s.a AS x SET b = 1 FROM d":                                  {"d", "a"},
+		"TRUNCATE a, b":                                                          {"a", "b"},
+		"TRUNCATE TABLE ONLY a, b":                                               {"a", "b"},
+		"COPY a (b, c) FROM STDIN":                                               {"a"},
+		"MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN UPDATE SET y = 1":   {"a"},
+		"WITH q AS (INSERT INTO a (b) VALUES (1) RETURNING c), r AS (UPDATE d SET e = 1) TABLE q": {"a", "d"},
+		"SELECT a FROM b FOR NO KEY UPDATE OF c SKIP LOCKED":                                      {"b"},
 	} {
 		if got := Analyze(sql).Relations; !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", sql, got, want)
