@@ -492,7 +492,11 @@ func ownWrites() []ownWrite {
 	const part = "CREATE TABLE @t(id int, n int) PARTITION BY RANGE (id); CREATE TABLE @low PARTITION OF @t FOR VALUES FROM (0) TO (10);" +
 		"CREATE TABLE @high PARTITION OF @t FOR VALUES FROM (10) TO (99) PARTITION BY LIST (n); CREATE TABLE @high0 PARTITION OF @high FOR VALUES IN (0, 1, 2);" +
 		"INSERT INTO @t VALUES (1, 0), (20, 0);"
+	const bump = "CREATE TABLE @t(id int, n int); INSERT INTO @t VALUES (1, 0); CREATE FUNCTION @f() RETURNS int LANGUAGE sql AS 'UPDATE @t SET n = n + 1 RETURNING n';"
 	return []ownWrite{
+		// What runs of itself.
+		{name: "a default of a domain", setup: bump + "CREATE DOMAIN @d AS int DEFAULT @f(); CREATE TABLE @a(n int, d @d)", read: rows, write: []string{"INSERT INTO @a(n) VALUES (1)"}},
+		{name: "a default of a column by a default argument", setup: bump + "CREATE FUNCTION @g(n int, v int DEFAULT @f()) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT n + v'; CREATE TABLE @a(n int, d int DEFAULT @g(1))", read: rows, write: []string{"INSERT INTO @a(n) VALUES (1)"}},
 		// How it is sent.
 		{name: "INSERT", setup: table, read: rows, write: []string{"INSERT INTO @t VALUES (3, 3)"}, exact: true},
 		{name: "UPDATE", setup: table, read: rows, write: []string{update}, exact: true},
@@ -787,6 +791,7 @@ func TestWritesOnAServerOfItsOwn(t *testing.T) {
 		same(t, "over the wire", reply(f.db, "SELECT n::text FROM far"), "1")
 		f.do("UPDATE base SET n = 2")
 		same(t, "over the wire, base written", reply(f.db, "SELECT n::text FROM far"), "2")
+		same(t, "base, held", reply(f.db, "SELECT n::text FROM base"), "2")
 		f.do("UPDATE far SET n = 3")
 		same(t, "written over the wire", reply(f.db, "SELECT n::text FROM base"), "3")
 	}
@@ -1177,4 +1182,164 @@ func TestReadingTheCatalogLeavesTheSessionAsItWas(t *testing.T) {
 		same(t, "jit afterwards", get[string](t, conn, "SHOW jit"), fresh)
 		same(t, "prepared statements", get[int](t, conn, "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%pg_namespace%' AND statement NOT LIKE '%pg_prepared%'"), 0)
 	}
+}
+
+func TestDefaultArgumentsAreTheReadersOwn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by(`CREATE SEQUENCE s; CREATE TABLE t AS SELECT 1 AS n; CREATE TABLE rate AS SELECT 1 AS n; CREATE TYPE pair AS (a int, b int);
+		CREATE FUNCTION bump() RETURNS int LANGUAGE sql AS 'UPDATE rate SET n = n + 1 RETURNING n';
+		CREATE FUNCTION cur() RETURNS int STABLE LANGUAGE sql AS 'SELECT n FROM rate';
+		CREATE FUNCTION fixed(a int DEFAULT 1, b int DEFAULT -2 + 3, c text[] DEFAULT '{}') RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT a + b';
+		CREATE FUNCTION next(v bigint DEFAULT nextval('s')) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT v';
+		CREATE FUNCTION now_too(v timestamptz DEFAULT now()) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN v; END';
+		CREATE FUNCTION today(v timestamptz DEFAULT CURRENT_TIMESTAMP) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN v; END';
+		CREATE FUNCTION price(a int, r int DEFAULT cur()) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT a * r';
+		CREATE FUNCTION bumps(i int, v int DEFAULT bump()) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT i + v';
+		CREATE FUNCTION deep(i int DEFAULT bumps(1)) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT i';
+		CREATE FUNCTION attr(p pair, v bigint DEFAULT nextval('s')) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT v';
+		CREATE VIEW v AS SELECT now_too() AS x; CREATE VIEW w AS SELECT next() AS x FROM t`)
+	const h, j, p = "holdable", "joinable", "private"
+	f.verdicts([]verdictCase{
+		{h, "SELECT fixed()"}, {j, "SELECT now_too()"}, {j, "SELECT today()"}, {j, "SELECT x FROM v"},
+		{j, "SELECT price(10)"}, {p, "SELECT next()"}, {p, "SELECT x FROM w"}, {p, "SELECT bumps(1)"}, {p, "SELECT deep()"},
+		{p, "SELECT (ROW(1, 2)::pair).attr"},
+	})
+	f.seenAfter("what a default argument reads", "SELECT price(10)::text", func() error { _, err := f.db.Exec("UPDATE rate SET n = 20"); return err }, true)
+	for _, write := range []string{"SELECT bumps(1)", "SELECT deep()", "INSERT INTO t SELECT bumps(1)", "UPDATE t SET n = deep()"} {
+		f.seenAfter(write, "SELECT n::text FROM rate", func() error { _, err := f.db.Exec(write); return err }, true)
+		f.do("DISCARD ALL")
+	}
+}
+
+// What runs beside a write may change its session: then another caller must
+// get none of its reads, and it none of theirs.
+func TestWritesThatMayChangeTheirSessionKeepItToThemselves(t *testing.T) {
+	t.Parallel()
+	trigger := func(function string) string {
+		return "; CREATE FUNCTION tr() RETURNS trigger LANGUAGE plpgsql AS $b$" + function + "$b$; CREATE TRIGGER tr BEFORE INSERT ON ev FOR EACH ROW EXECUTE FUNCTION tr()"
+	}
+	const (
+		set  = "BEGIN PERFORM set_config('app.x', 'y', false); RETURN NEW; END"
+		ev   = "CREATE TABLE ev(n int)"
+		into = "INSERT INTO ev VALUES (1)"
+	)
+	for _, c := range []struct {
+		name, setup, write string
+		changes            bool
+	}{
+		{"a trigger that sets", ev + trigger(set), into, true},
+		{"a trigger that makes a table", ev + trigger("BEGIN CREATE TEMP TABLE IF NOT EXISTS t(n int); RETURN NEW; END"), into, true},
+		{"a trigger that locks", ev + trigger("BEGIN PERFORM pg_advisory_lock(1); RETURN NEW; END"), into, true},
+		{"a trigger that runs what it is given", ev + trigger("BEGIN EXECUTE 'SELECT 1'; RETURN NEW; END"), into, true},
+		{"a trigger that calls", "CREATE FUNCTION f() RETURNS text LANGUAGE sql AS $$SELECT set_config('app.x', 'y', false)$$; " + ev + trigger("BEGIN PERFORM f(); RETURN NEW; END"), into, true},
+		{"a trigger that calls through a call", `CREATE FUNCTION "F"() RETURNS text LANGUAGE sql AS $$SELECT set_config('app.x', 'y', false)$$; CREATE FUNCTION g() RETURNS text LANGUAGE sql AS 'SELECT "F"()'; ` + ev + trigger("BEGIN PERFORM public.g(); RETURN NEW; END"), into, true},
+		{"a trigger that calls a standard body", "CREATE FUNCTION f() RETURNS text LANGUAGE sql RETURN set_config('app.x', 'y', false); " + ev + trigger("BEGIN PERFORM f(); RETURN NEW; END"), into, true},
+		{"a trigger whose write has a trigger", ev + trigger(set) + "; CREATE TABLE first(n int); CREATE FUNCTION tr2() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO ev VALUES (1); RETURN NEW; END'; CREATE TRIGGER tr AFTER INSERT ON first EXECUTE FUNCTION tr2()", "INSERT INTO first VALUES (1)", true},
+		{"a trigger that reads a view", "CREATE VIEW vset AS SELECT set_config('app.x', 'y', false) AS x; " + ev + trigger("BEGIN PERFORM * FROM vset; RETURN NEW; END"), into, true},
+		{"a trigger of a partition", "CREATE TABLE p(n int) PARTITION BY RANGE (n); CREATE TABLE ev PARTITION OF p FOR VALUES FROM (0) TO (9)" + trigger(set), "INSERT INTO p VALUES (1)", true},
+		{"a trigger behind a view", ev + trigger(set) + "; CREATE VIEW w AS SELECT n FROM ev", "INSERT INTO w VALUES (1)", true},
+		{"a trigger's condition", ev + trigger("BEGIN RETURN NEW; END") + "; CREATE TRIGGER c BEFORE INSERT ON ev FOR EACH ROW WHEN (set_config('app.x', 'y', false) = 'y') EXECUTE FUNCTION tr()", into, true},
+		{"a default", "CREATE TABLE ev(n int, x text DEFAULT set_config('app.x', 'y', false))", into, true},
+		{"a default that calls", "CREATE FUNCTION f() RETURNS text LANGUAGE sql AS $$SELECT set_config('app.x', 'y', false)$$; CREATE TABLE ev(n int, x text DEFAULT f())", into, true},
+		{"a default argument of a default", "CREATE FUNCTION f(x text DEFAULT set_config('app.x', 'y', false)) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT x'; CREATE TABLE ev(n int, x text DEFAULT f())", into, true},
+		{"a default of a domain", "CREATE DOMAIN d AS text DEFAULT set_config('app.x', 'y', false); CREATE TABLE ev(n int, x d)", into, true},
+		{"a constraint", "CREATE TABLE ev(n int, CHECK (set_config('app.x', 'y', false) = 'y'))", into, true},
+		{"a rule", ev + "; CREATE RULE r AS ON INSERT TO ev DO ALSO SELECT set_config('app.x', 'y', false)", into, true},
+
+		{"no trigger", ev, into, false},
+		{"a trigger on its row", ev + trigger("BEGIN NEW.n := coalesce(NEW.n, 0) + random()::int; RETURN NEW; END"), into, false},
+		{"a trigger that writes", "CREATE TABLE log(n int); " + ev + trigger("BEGIN INSERT INTO log VALUES (NEW.n) ON CONFLICT DO NOTHING; UPDATE log SET n = n + 1; RETURN NEW; END"), into, false},
+		{"a trigger that calls what writes", "CREATE TABLE log(n int); CREATE FUNCTION f(int) RETURNS void LANGUAGE sql AS 'INSERT INTO log VALUES ($1)'; " + ev + trigger("BEGIN PERFORM f(NEW.n); RETURN NEW; END"), into, false},
+		{"a trigger that says it in a comment", ev + trigger("BEGIN -- SET app.x = 'y';\nRAISE DEBUG 'EXECUTE set_config()'; RETURN NEW; END"), into, false},
+		{"a built-in trigger", ev + "; CREATE TRIGGER tr BEFORE UPDATE ON ev FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()", into, false},
+		{"a rule that writes", "CREATE TABLE log(n int); " + ev + "; CREATE RULE r AS ON INSERT TO ev DO ALSO INSERT INTO log VALUES (1)", into, false},
+		{"a default that calls what writes", "CREATE TABLE log(n int); CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'INSERT INTO log VALUES (1) RETURNING n'; CREATE TABLE ev(n int, x int DEFAULT f(), y serial, z float DEFAULT random())", into, false},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, setup{})
+			f.by("CREATE TABLE r AS SELECT 1 AS n", c.setup)
+			conn := pinned(t, f.db)
+			mustExec(t, conn, c.write)
+			before := f.stats()
+			get[int](t, conn, "SELECT n FROM r")
+			after := f.stats()
+			same(t, "reads on their own for a changed session", after.PrivateBy[causeSession]-before.PrivateBy[causeSession] == 1, c.changes)
+			same(t, "reads on their own", after.Private-before.Private == 1, c.changes)
+		})
+	}
+}
+
+// causeSession is the label of reads on a connection that is not as it was.
+const causeSession = "changed session"
+
+// Where built-in types have an operator or a cast of the user's, no name tells.
+func TestVolatileOperatorsAndCastsOfBuiltInTypesMakeReadsPrivate(t *testing.T) {
+	t.Parallel()
+	const h, j, p = "holdable", "joinable", "private"
+	for _, c := range []struct{ setup, verdict, query, reason string }{
+		{"CREATE FUNCTION o(text, text) RETURNS text %s LANGUAGE sql AS 'SELECT n::text FROM cfg'; CREATE OPERATOR + (LEFTARG = text, RIGHTARG = text, FUNCTION = o)", p, "SELECT a + b FROM t", "may use the operator +, whose function is VOLATILE"},
+		{"CREATE FUNCTION c(box) RETURNS int %s LANGUAGE sql AS 'SELECT n FROM cfg'; CREATE CAST (box AS int) WITH FUNCTION c(box) AS IMPLICIT", p, "SELECT abs(x) FROM (SELECT '1,1,2,2'::box AS x FROM t) y", "may use the cast from box to integer, whose function is VOLATILE"},
+	} {
+		for volatility, verdict := range map[string]string{"VOLATILE": p, "STABLE": j, "IMMUTABLE": h} {
+			f := newFixture(t, setup{})
+			f.by("CREATE TABLE t AS SELECT 'a'::text AS a, 'b'::text AS b; CREATE TABLE cfg AS SELECT 1 AS n; " + fmt.Sprintf(c.setup, volatility))
+			f.verdicts([]verdictCase{{verdict, c.query}})
+			if e, err := coalesce.Explain(bg, f.db, c.query); verdict == p && e.Reason != c.reason {
+				t.Errorf("%s: the reason is %q (%v), want %q", c.query, e.Reason, err, c.reason)
+			}
+			if verdict != h {
+				f.seenAfter(volatility, c.query, func() error { _, err := f.db.Exec("UPDATE cfg SET n = n + 1"); return err }, true)
+			}
+		}
+	}
+}
+
+func TestVolatileCodeIsFoundWhereverItIsKept(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by(strings.Split(`CREATE TABLE t(n int); INSERT INTO t VALUES (1), (2);
+CREATE SEQUENCE s;
+CREATE FUNCTION step(bigint, int) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT $1 + $2';
+CREATE FUNCTION step_vol(bigint, int) RETURNS bigint VOLATILE LANGUAGE sql AS $$SELECT nextval('s')$$;
+CREATE AGGREGATE moving(int) (SFUNC = step, STYPE = bigint, INITCOND = '0', MSFUNC = step_vol, MINVFUNC = step_vol, MSTYPE = bigint, MINITCOND = '0');
+CREATE FUNCTION merged(bigint, bigint) RETURNS bigint VOLATILE LANGUAGE sql AS 'SELECT $1 + $2';
+CREATE AGGREGATE combined(int) (SFUNC = step, STYPE = bigint, INITCOND = '0', COMBINEFUNC = merged, PARALLEL = safe);
+CREATE AGGREGATE summed(int) (SFUNC = step, STYPE = bigint, INITCOND = '0', MSFUNC = step, MINVFUNC = step, MSTYPE = bigint, MINITCOND = '0');
+CREATE TABLE p_next(n int); ALTER TABLE p_next ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON p_next USING (nextval('s') > 0);
+CREATE TABLE p_sub(n int); ALTER TABLE p_sub ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON p_sub USING (n IN (SELECT t.n FROM t WHERE random() > 0.5));
+CREATE TABLE p_user(n text); ALTER TABLE p_user ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON p_user USING (n = current_setting('app.x', true) OR n = CURRENT_USER);
+CREATE TABLE p_write(n int); ALTER TABLE p_write ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON p_write FOR INSERT WITH CHECK (n > random());
+CREATE TABLE p_off(n int); CREATE POLICY p ON p_off USING (random() > 0);
+CREATE VIEW v_next AS SELECT n FROM p_next;
+CREATE DOMAIN past AS timestamptz CHECK (VALUE < now());
+CREATE DOMAIN past_too AS past;
+CREATE TYPE times AS (a past_too);
+CREATE DOMAIN pos AS int CHECK (VALUE > 0);
+CREATE DOMAIN pos_too AS pos;
+CREATE FUNCTION cmp(text, text) RETURNS int VOLATILE LANGUAGE sql AS 'SELECT bttextcmp($1, $2)';
+CREATE OPERATOR CLASS ops FOR TYPE text USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 cmp(text, text);
+CREATE TYPE range_vol AS RANGE (subtype = text, subtype_opclass = ops);
+CREATE TYPE range_imm AS RANGE (subtype = text)`, ";\n")...)
+	const h, j, p = "holdable", "joinable", "private"
+	f.verdicts([]verdictCase{
+		{p, "SELECT moving(n) OVER (ORDER BY n ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING) FROM t"},
+		{p, "SELECT combined(n) FROM t"},
+		{h, "SELECT summed(n) FROM t"},
+		{p, "SELECT n FROM p_next"},
+		{p, "SELECT n FROM v_next"},
+		{p, "SELECT n FROM p_sub"},
+		{j, "SELECT n FROM p_user"},
+		{p, "SELECT n FROM p_write"}, // more private than it need be
+		{h, "SELECT n FROM p_off"},
+		{j, "SELECT '2024-01-01'::past"},
+		{j, "SELECT '2024-01-01'::past_too"},
+		{j, "SELECT ROW('2024-01-01')::times"},
+		{h, "SELECT 1::pos_too"},
+		{p, "SELECT '[a,b]'::range_vol"},
+		{p, "SELECT range_vol('a', 'b')"},
+		{h, "SELECT '[a,b]'::range_imm"},
+		{h, "SELECT range_imm('a', 'b')"},
+	})
 }

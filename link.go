@@ -383,7 +383,9 @@ func (l *link) begin(query string, args []driver.NamedValue) begun {
 	}
 	b := begun{text: t, tainted: l.tainted, locks: l.locks}
 	e := &t.Sure
-	if !t.plain && !e.Taints && !l.sharing {
+	if e.Taints {
+		e = &t.Effect
+	} else if !t.plain && !l.sharing {
 		e = &l.k.known(t).Effect
 	}
 	l.tainted = l.tainted || e.Taints

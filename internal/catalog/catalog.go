@@ -21,7 +21,9 @@ type Snapshot struct {
 	functions map[string]function
 	operators map[string]volatility
 	types     map[string]typ
-	hidden    hidden
+	// hidden may be called where values of the user's types occur, builtin
+	// where there is none.
+	hidden, builtin hidden
 }
 
 // hidden is the worst function that a text may call without naming it.
@@ -33,6 +35,16 @@ type hidden struct {
 func (h *hidden) note(v volatility, by string) {
 	if v > h.volatility {
 		*h = hidden{v, by}
+	}
+}
+
+// noteHidden notes an operator or a cast. What an extension does to built-in
+// types it is trusted with.
+func (s *Snapshot) noteHidden(r *Row, by string) {
+	v := ofExtension(volatilityOf(r.A), r.B)
+	s.hidden.note(v, by)
+	if r.B == "b" {
+		s.builtin.note(v, by)
 	}
 }
 
@@ -62,16 +74,24 @@ type function struct {
 	random bool
 	// attribute: it can be called as if it were a column, t.f for f(t).
 	attribute bool
+	// changes: run by a trigger, say, it may leave its session changed.
+	changes bool
+	// defaults are what the default arguments do; nil if they are constants.
+	defaults *statement.Analysis
 }
 
 // randomExtensions are those whose VOLATILE functions make random values, and
 // neither write nor change the session.
 var randomExtensions = map[string]bool{"pgcrypto": true, "uuid-ossp": true}
 
+// quietExtensions are those whose VOLATILE functions and triggers leave the
+// session as it was.
+var quietExtensions = map[string]bool{"pgcrypto": true, "uuid-ossp": true, "moddatetime": true, "autoinc": true, "insert_username": true, "lo": true, "tcn": true}
+
 // ofExtension is the volatility of an operator or a cast. A STABLE one of an
 // extension, such as pg_trgm's %, depends on settings, which are the session's.
-func ofExtension(v volatility, deptype string) volatility {
-	if v == stable && deptype == "e" {
+func ofExtension(v volatility, flags string) volatility {
+	if v == stable && strings.Contains(flags, "e") {
 		return immutable
 	}
 	return v
@@ -81,13 +101,16 @@ type typ struct {
 	input volatility
 	// checks are what the constraints of a domain do.
 	checks []*statement.Analysis
+	// within are the types that a domain or a composite type is made of.
+	within []string
 }
 
 // relation is all relations of one name.
 type relation struct {
-	secured  bool // row security
-	policy   bool // whose policies call VOLATILE functions
-	calls    bool // a default, constraint or index calls a VOLATILE function
+	secured  bool                // row security
+	policy   *statement.Analysis // what the policies run; nil: there are none
+	calls    bool                // a default, constraint or index writes
+	changes  bool                // a write to it may leave the session changed
 	triggers bool
 	rules    bool
 	typed    bool // has a column of a type of the user's
@@ -116,35 +139,77 @@ func Parse(rows []Row) (*Snapshot, error) {
 		operators: make(map[string]volatility),
 		types:     make(map[string]typ),
 	}
-	views := make(map[string]*view)
+	l := loading{s, make(map[stored]*tree), make(map[string][]string), make(map[string][]string), make(map[string][]body)}
 	for i := range rows {
-		if err := s.add(&rows[i], views); err != nil {
+		if err := l.add(&rows[i]); err != nil {
 			return nil, err
 		}
 	}
-	for name, v := range views {
-		rel := s.relation(name)
-		rel.view = statement.Analyze(v.text())
-	}
-	for _, rel := range s.relations {
-		if rel.foreign {
-			s.markForeign(rel)
-		}
-	}
+	l.finish()
 	return s, nil
 }
 
-// view collects what the views of one name use.
-type view struct{ calls, from, words []string }
+// loading is a snapshot that is being made, with what it does not keep.
+type loading struct {
+	*Snapshot
+	trees   map[stored]*tree
+	runs    map[string][]string // functions that a write to a relation runs
+	domains map[string][]string // functions that the checks of a domain call
+	bodies  map[string][]body
+}
+
+// stored is what has trees in the catalog: the views, default arguments,
+// policies or other code of one name.
+type stored struct{ kind, name string }
+
+func (l *loading) finish() {
+	does := make(map[string]*statement.Analysis)
+	for of, t := range l.trees {
+		a := statement.Analyze(t.text())
+		switch of.kind {
+		case "uses":
+			l.relation(of.name).view = a
+		case "argument":
+			f := l.functions[of.name]
+			f.defaults = a
+			l.functions[of.name] = f
+		case "policy":
+			l.relation(of.name).policy = a
+		case "does":
+			does[of.name] = a
+		}
+	}
+	for name, a := range does {
+		l.relation(name).calls = l.judged(a).Writes
+	}
+	for name, functions := range l.runs {
+		rel := l.relation(name)
+		rel.calls = rel.calls || slices.ContainsFunc(functions, func(f string) bool { return l.called(f).Writes })
+	}
+	for name, functions := range l.domains {
+		if slices.ContainsFunc(functions, func(f string) bool { return l.called(f).Class == statement.Private }) {
+			l.hidden.note(volatile, "the check of the domain "+name)
+		}
+	}
+	for _, rel := range l.relations {
+		if rel.foreign {
+			l.markForeign(rel)
+		}
+	}
+	l.followChanges(does)
+}
+
+// tree collects what the trees of one kind and name use.
+type tree struct{ calls, from, words []string }
 
 // text is a query that uses the same.
-func (v *view) text() string {
+func (t *tree) text() string {
 	var b strings.Builder
 	b.WriteString("SELECT 1")
-	for _, call := range v.calls {
+	for _, call := range t.calls {
 		b.WriteString(", " + call + "()")
 	}
-	for _, word := range v.words {
+	for _, word := range t.words {
 		switch word {
 		case "time":
 			b.WriteString(", CURRENT_DATE")
@@ -152,10 +217,10 @@ func (v *view) text() string {
 			b.WriteString(", XMLTABLE()")
 		}
 	}
-	for i, from := range v.from {
+	for i, from := range t.from {
 		b.WriteString([]string{" FROM ", " CROSS JOIN "}[min(i, 1)] + from)
 	}
-	for _, word := range v.words {
+	for _, word := range t.words {
 		switch word {
 		case "lock":
 			b.WriteString(" FOR UPDATE")
@@ -166,42 +231,52 @@ func (v *view) text() string {
 	return b.String()
 }
 
-func (v *view) use(r *Row) {
+func (t *tree) use(r *Row) {
 	switch r.A {
 	case "relation":
 		schema := ""
 		if r.B == "c" {
 			schema = "pg_catalog."
 		}
-		v.from = append(v.from, schema+quote(r.Text))
+		t.from = append(t.from, schema+quote(r.Text))
 	case "function":
 		schema := "pg_catalog."
 		if r.B == "u" {
 			schema = "users."
 		}
-		v.calls = append(v.calls, schema+quote(r.Text))
+		t.calls = append(t.calls, schema+quote(r.Text))
 	case "type":
-		v.calls = append(v.calls, "NULL::users."+quote(strings.TrimPrefix(r.Text, "_"))+"::text || concat")
+		t.calls = append(t.calls, "NULL::users."+quote(strings.TrimPrefix(r.Text, "_"))+"::text || concat")
 	case "word":
-		v.words = append(v.words, r.Text)
+		t.words = append(t.words, r.Text)
 	}
 }
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-func (s *Snapshot) add(r *Row, views map[string]*view) error {
+func (l *loading) tree(kind, name string) *tree {
+	t := l.trees[stored{kind, name}]
+	if t == nil {
+		t = new(tree)
+		l.trees[stored{kind, name}] = t
+	}
+	return t
+}
+
+func (l *loading) add(r *Row) error {
+	s := l.Snapshot
 	name := strings.Clone(r.Name)
 	switch r.Kind {
 	case "relation":
-		if r.A == "v" && views[name] == nil {
-			views[name] = new(view)
+		if r.A == "v" {
+			l.tree("uses", name)
 		}
 		s.addRelation(s.relation(name), r)
-	case "uses":
-		if views[name] == nil {
-			views[name] = new(view)
+		if r.Text != "" {
+			l.runs[name] = append(l.runs[name], strings.Split(r.Text, "\n")...)
 		}
-		views[name].use(r)
+	case "uses", "argument", "policy", "does":
+		l.tree(r.Kind, name).use(r)
 	case "child":
 		s.relation(name).touch(r.A)
 		child := s.relation(strings.Clone(r.A))
@@ -213,13 +288,15 @@ func (s *Snapshot) add(r *Row, views map[string]*view) error {
 		f, more := s.functions[name]
 		f.random = (f.random || !more) && randomExtensions[r.Text]
 		f.volatility = max(f.volatility, volatilityOf(r.A))
-		f.attribute = f.attribute || r.B == "a"
+		f.attribute = f.attribute || strings.Contains(r.B, "a")
+		f.changes = f.changes || strings.Contains(r.B, "x") && !quietExtensions[r.Text]
 		s.functions[name] = f
+	case "body":
+		l.bodies[name] = append(l.bodies[name], scan(r.Text))
 	case "operator":
-		v := max(s.operators[name], ofExtension(volatilityOf(r.A), r.B))
-		s.operators[name] = v
+		s.operators[name] = max(s.operators[name], ofExtension(volatilityOf(r.A), r.B))
 		if statement.BuiltinOperator(name) {
-			s.hidden.note(v, "the operator "+name)
+			s.noteHidden(r, "the operator "+name)
 		}
 	case "type":
 		t := s.types[name]
@@ -234,12 +311,21 @@ func (s *Snapshot) add(r *Row, views map[string]*view) error {
 			t.checks = append(t.checks, check)
 		}
 		s.types[name] = t
+	case "range":
+		v := volatilityOf(r.A)
+		t, f := s.types[name], s.functions[name] // which makes one of its ends
+		t.input, f.volatility = max(t.input, v), max(f.volatility, v)
+		s.types[name], s.functions[name] = t, f
+	case "within":
+		t := s.types[name]
+		t.within = append(t.within, strings.Clone(r.A))
+		s.types[name] = t
 	case "cast":
-		s.hidden.note(ofExtension(volatilityOf(r.A), r.B), name)
+		s.noteHidden(r, name)
 	case "database":
 		s.Database = name
 	case "domain":
-		s.hidden.note(volatilityOf(r.A), "the check of the domain "+name)
+		l.domains[name] = append(l.domains[name], r.A)
 	default:
 		return fmt.Errorf("coalesce: the catalog has a row of the unknown kind %q", r.Kind)
 	}
@@ -275,8 +361,6 @@ func (s *Snapshot) addRelation(rel *relation, r *Row) {
 		rel.sequence = true
 	}
 	rel.secured = rel.secured || strings.Contains(r.B, "s")
-	rel.policy = rel.policy || strings.Contains(r.B, "p")
-	rel.calls = rel.calls || strings.Contains(r.B, "c")
 	rel.triggers = rel.triggers || strings.Contains(r.B, "t")
 	rel.rules = rel.rules || strings.Contains(r.B, "r")
 	rel.typed = rel.typed || strings.Contains(r.B, "y")

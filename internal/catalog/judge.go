@@ -36,6 +36,9 @@ const maxViews = 1000
 func (s *Snapshot) Judge(a *statement.Analysis) Verdict {
 	j := judge{s: s, v: Verdict{Effect: a.Sure}}
 	j.names(a, "")
+	if j.v.Writes || a.Sure.Cause != statement.CauseNotRead {
+		j.volatility(s.builtin.volatility, "may use "+s.builtin.by+", whose function is ", "")
+	}
 	if j.typed {
 		j.volatility(s.hidden.volatility, "may use "+s.hidden.by+", whose function is ", "")
 	}
@@ -46,10 +49,26 @@ func (s *Snapshot) Judge(a *statement.Analysis) Verdict {
 	return j.v
 }
 
+// judged returns what a tree of the catalog does.
+func (s *Snapshot) judged(a *statement.Analysis) statement.Effect {
+	j := judge{s: s, v: Verdict{Effect: a.Sure}}
+	j.names(a, "")
+	return j.v.Effect
+}
+
+// called returns what a function does.
+func (s *Snapshot) called(name string) statement.Effect {
+	j := judge{s: s, v: Verdict{Effect: statement.Effect{Class: statement.Holdable}}}
+	j.function(name, "")
+	return j.v.Effect
+}
+
 type judge struct {
-	s    *Snapshot
-	v    Verdict
-	seen map[string]bool // relations that were looked at
+	s *Snapshot
+	v Verdict
+	// seen are the relations that were looked at, and with their kind behind a
+	// NUL, which no name has, functions and types.
+	seen map[string]bool
 	// typed: values of types of the user's may occur, to which hidden
 	// functions apply.
 	typed bool
@@ -87,6 +106,7 @@ func (j *judge) names(a *statement.Analysis, via string) {
 	for _, name := range a.Tables {
 		if f, ok := j.s.functions[name]; ok && f.attribute {
 			j.volatility(f.volatility, "may call "+name+", which is ", via)
+			j.defaults(name, f, via)
 		}
 		if rel, ok := j.s.relations[name]; ok {
 			j.relation(name, rel, via)
@@ -117,9 +137,42 @@ func (j *judge) function(name, via string) {
 	}
 	if f.random && f.volatility == volatile {
 		j.limit(statement.Private, statement.CauseVolatile, "calls "+name+", which is VOLATILE"+via)
-		return
+	} else {
+		j.volatility(f.volatility, "calls "+name+", which is ", via)
 	}
-	j.volatility(f.volatility, "calls "+name+", which is ", via)
+	j.defaults(name, f, via)
+}
+
+// defaults takes in the default arguments of a function that is called, with
+// which it may be called.
+func (j *judge) defaults(name string, f function, via string) {
+	if f.defaults != nil && j.first(name+"\x00function") {
+		j.takes(f.defaults, ", in a default argument of "+name+via)
+	}
+}
+
+// first reports whether something was not looked at before.
+func (j *judge) first(what string) bool {
+	if j.seen[what] {
+		return false
+	}
+	if j.seen == nil {
+		j.seen = make(map[string]bool)
+	}
+	j.seen[what] = true
+	return true
+}
+
+// takes takes in what code behind the text does.
+func (j *judge) takes(a *statement.Analysis, via string) {
+	if a.Sure.Class < j.v.Class {
+		j.limit(a.Sure.Class, a.Sure.Cause, a.Sure.Reason+via)
+	}
+	j.v.Writes = j.v.Writes || a.Sure.Writes
+	j.v.Schema = j.v.Schema || a.Sure.Schema
+	j.v.Taints = j.v.Taints || a.Sure.Taints
+	j.v.Locks = j.v.Locks || a.Sure.Locks
+	j.names(a, via)
 }
 
 // volatility takes in a call of a function of the user's. What a VOLATILE one
@@ -152,6 +205,11 @@ func (j *judge) typ(name, via string) {
 		return
 	}
 	j.volatility(t.input, "has a value of the type "+name+", whose input function is ", via)
+	for _, name := range t.within {
+		if j.first(name + "\x00type") {
+			j.typ(name, via)
+		}
+	}
 	for _, check := range t.checks {
 		j.v.Opaque = j.v.Opaque || check.Opaque
 		for _, f := range check.Functions {
@@ -164,18 +222,12 @@ func (j *judge) typ(name, via string) {
 }
 
 func (j *judge) relation(name string, rel *relation, via string) {
-	if j.seen[name] {
+	if !j.first(name) {
 		return
 	}
-	if j.seen == nil {
-		j.seen = make(map[string]bool)
-	}
-	j.seen[name] = true
 	j.v.Opaque = j.v.Opaque || rel.secured || rel.foreign
 	j.typed = j.typed || rel.typed
 	switch {
-	case rel.policy:
-		j.limit(statement.Private, statement.CauseVolatile, "reads "+name+", whose policies call a VOLATILE function"+via)
 	case rel.secured:
 		j.limit(statement.Joinable, statement.CauseSecured, "reads "+name+", which has row security"+via)
 	case rel.foreign:
@@ -187,6 +239,9 @@ func (j *judge) relation(name string, rel *relation, via string) {
 	if rel.table || rel.foreign || rel.sequence {
 		j.v.Reads = append(j.v.Reads, name)
 	}
+	if rel.secured && rel.policy != nil {
+		j.takes(rel.policy, ", in a policy of "+name+via)
+	}
 	def := rel.view
 	if def == nil {
 		return
@@ -195,21 +250,18 @@ func (j *judge) relation(name string, rel *relation, via string) {
 		j.limit(statement.Private, statement.CauseUnparsed, "reads too many views"+via)
 		return
 	}
-	through := ", through the view " + name
-	if def.Sure.Class < j.v.Class {
-		j.limit(def.Sure.Class, def.Sure.Cause, def.Sure.Reason+through)
-	}
-	j.v.Writes = j.v.Writes || def.Sure.Writes
-	j.v.Schema = j.v.Schema || def.Sure.Schema
-	j.v.Taints = j.v.Taints || def.Sure.Taints
-	j.v.Locks = j.v.Locks || def.Sure.Locks
-	j.names(def, through)
+	j.takes(def, ", through the view "+name)
 }
 
 // touches finds what a statement that writes may change: every table it names
 // and what follows those. Where anything else may be written too, or nothing
 // that is written is known, it is everything.
 func (j *judge) touches(a *statement.Analysis) {
+	for _, name := range a.Tables {
+		if rel, ok := j.s.relations[name]; ok {
+			j.v.Taints = j.v.Taints || rel.changes
+		}
+	}
 	if j.v.Schema {
 		j.v.All = true
 		return
@@ -219,6 +271,7 @@ func (j *judge) touches(a *statement.Analysis) {
 		if strings.HasPrefix(name, "pg_") && !slices.Contains(a.Functions, name) {
 			// A write to the system catalog itself, perhaps.
 			j.v.Schema, j.v.All = true, true
+			j.v.Taints = j.v.Taints || slices.Contains(a.Tables, "pg_settings")
 			return
 		}
 		if _, ok := j.s.relations[name]; ok {
@@ -236,7 +289,7 @@ func (j *judge) touches(a *statement.Analysis) {
 		}
 		seen[name] = true
 		rel := j.s.relations[name]
-		if rel == nil || rel.triggers || rel.rules || rel.calls || rel.policy || rel.view != nil {
+		if rel == nil || rel.triggers || rel.rules || rel.calls || rel.foreign || rel.policy != nil && j.s.judged(rel.policy).Writes || rel.view != nil {
 			j.v.All = true
 			return
 		}

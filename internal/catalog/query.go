@@ -7,78 +7,136 @@ const Prelude = `SELECT pg_catalog.set_config(name, 'off', true) FROM pg_catalog
 // Query reads from the server's catalog what Parse takes: five columns of
 // text, the last two of which may be NULL. It needs no rights, changes
 // nothing, and names its schemas, so that it works under any search_path. It
-// waits for no lock: what a view uses is read off its stored tree, since
-// pg_get_viewdef would wait for whoever alters a table that the view names.
+// waits for no lock: what a view, a policy or a default argument uses is read
+// off its stored tree, since pg_get_viewdef would wait for whoever alters a
+// table that the view names.
+//
+// A relation comes with the functions that a write to it runs: its triggers',
+// and those of the user's that pg_depend knows its defaults and constraints to
+// call. Built-in ones are in their trees only, which are searched for those that
+// change the session: setseed is 1599, set_config 2078, and advisory locks are
+// among what begins with 28. Bodies come with functions that may run so, and
+// with those whose names occur in such a body.
 //
 // Objects of pg_catalog and information_schema are left out, which the
 // statement package knows by itself, unless somebody has added them (their
 // number is 16384 at least), and temporary tables: a session that has some is
 // not clean.
-const Query = `WITH ns AS MATERIALIZED (
+const Query = `WITH RECURSIVE ns AS MATERIALIZED (
 	SELECT oid FROM pg_catalog.pg_namespace
 	WHERE nspname NOT IN ('pg_catalog', 'information_schema')
 	AND nspname NOT LIKE 'pg\_temp\_%' AND nspname NOT LIKE 'pg\_toast%'
 ), fn AS MATERIALIZED (
-	SELECT p.oid, p.proname, CASE
-		WHEN 'v' IN (p.provolatile, t.provolatile, f.provolatile) THEN 'v'
-		WHEN 's' IN (p.provolatile, t.provolatile, f.provolatile) THEN 's'
-		ELSE 'i' END AS volatile
+	SELECT p.oid, p.proname, v.volatile, p.pronargdefaults > 0 AS defaults,
+		v.volatile = 'v' OR p.prorettype = 'pg_catalog.trigger'::pg_catalog.regtype AS code,
+		l.lanname IN ('plpgsql', 'sql') AND p.prosrc <> '' AS body
 	FROM pg_catalog.pg_proc p
+	JOIN pg_catalog.pg_language l ON l.oid = p.prolang
 	LEFT JOIN pg_catalog.pg_aggregate a ON a.aggfnoid = p.oid
-	LEFT JOIN pg_catalog.pg_proc t ON t.oid = a.aggtransfn
-	LEFT JOIN pg_catalog.pg_proc f ON f.oid = a.aggfinalfn
+	CROSS JOIN LATERAL (SELECT CASE WHEN a.aggfnoid IS NULL THEN p.provolatile::text ELSE (
+		SELECT CASE WHEN pg_catalog.bool_or(q.provolatile = 'v') THEN 'v' WHEN pg_catalog.bool_or(q.provolatile = 's') THEN 's' ELSE 'i' END
+		FROM pg_catalog.pg_proc q
+		WHERE q.oid IN (p.oid, a.aggtransfn, a.aggfinalfn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn)
+	) END AS volatile) v
 	WHERE p.pronamespace IN (SELECT oid FROM ns) OR p.oid >= 16384 AND p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace
 ), called AS MATERIALIZED (
-	SELECT d.classid, d.objid, fn.volatile
+	SELECT d.classid, d.objid, fn.proname
 	FROM fn
 	JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid = fn.oid
-	WHERE fn.volatile = 'v'
+	WHERE fn.volatile = 'v' OR fn.defaults
 	UNION ALL
-	SELECT d.classid, d.objid, fn.volatile
+	SELECT d.classid, d.objid, fn.proname
 	FROM fn
 	JOIN pg_catalog.pg_operator o ON o.oprcode = fn.oid
 	JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_operator'::pg_catalog.regclass AND d.refobjid = o.oid
 	WHERE fn.volatile = 'v'
-), calls AS MATERIALIZED (
-	SELECT coalesce(ad.adrelid, co.conrelid, po.polrelid, ix.indrelid) AS relid, po.oid IS NOT NULL AS policy
+), run AS MATERIALIZED (
+	SELECT coalesce(ad.adrelid, co.conrelid, ix.indrelid) AS relid, d.proname
 	FROM called d
 	LEFT JOIN pg_catalog.pg_attrdef ad ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND ad.oid = d.objid
 	LEFT JOIN pg_catalog.pg_constraint co ON d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND co.oid = d.objid
-	LEFT JOIN pg_catalog.pg_policy po ON d.classid = 'pg_catalog.pg_policy'::pg_catalog.regclass AND po.oid = d.objid
 	LEFT JOIN pg_catalog.pg_index ix ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND ix.indexrelid = d.objid
+	UNION ALL
+	SELECT a.attrelid, d.proname
+	FROM called d
+	JOIN pg_catalog.pg_type t ON d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND t.oid = d.objid AND t.typtype = 'd'
+	JOIN pg_catalog.pg_attribute a ON a.atttypid = t.oid
+	UNION ALL
+	SELECT g.tgrelid, p.proname
+	FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid
+	WHERE NOT g.tgisinternal
+), runs AS MATERIALIZED (
+	SELECT relid, pg_catalog.string_agg(DISTINCT proname::text, pg_catalog.chr(10)) AS names FROM run GROUP BY relid
+), code AS MATERIALIZED (
+	SELECT fn.oid, fn.proname, p.prosrc FROM fn JOIN pg_catalog.pg_proc p ON p.oid = fn.oid WHERE fn.code AND fn.body
+), reach AS (
+	SELECT oid, proname, prosrc FROM code WHERE proname IN (SELECT proname FROM run)
+	UNION
+	SELECT code.oid, code.proname, code.prosrc
+	FROM (
+		SELECT DISTINCT word
+		FROM reach, pg_catalog.unnest(pg_catalog.string_to_array(pg_catalog.translate(pg_catalog.lower(reach.prosrc),
+			'(),;:=."''[]<>|+-*/' || pg_catalog.chr(9) || pg_catalog.chr(10) || pg_catalog.chr(13), pg_catalog.rpad('', 40)), ' ')) AS word
+	) w JOIN code ON pg_catalog.lower(code.proname::text) = w.word
 ), flag AS (
-	SELECT relid, CASE WHEN policy THEN 'p' ELSE 'c' END AS flag FROM calls
-	UNION SELECT tgrelid, 't' FROM pg_catalog.pg_trigger WHERE NOT tgisinternal
+	SELECT tgrelid AS relid, 't' AS flag FROM pg_catalog.pg_trigger WHERE NOT tgisinternal
 	UNION SELECT ev_class, 'r' FROM pg_catalog.pg_rewrite WHERE ev_type <> '1'
 	UNION SELECT attrelid, 'y' FROM pg_catalog.pg_attribute WHERE atttypid >= 16384 -- the first that is not built in
 ), tree AS MATERIALIZED (
-	SELECT c.relname, w.ev_action::text AS tree
+	SELECT 'uses' AS kind, c.relname AS name, w.ev_action::text AS tree
 	FROM pg_catalog.pg_rewrite w JOIN pg_catalog.pg_class c ON c.oid = w.ev_class
 	WHERE w.ev_type = '1' AND c.relkind = 'v' AND c.relnamespace IN (SELECT oid FROM ns)
+	UNION ALL
+	SELECT 'argument', p.proname, p.proargdefaults::text
+	FROM fn JOIN pg_catalog.pg_proc p ON p.oid = fn.oid
+	WHERE fn.defaults AND p.proargdefaults::text ~ ':funcid|:opno|:resulttype|SQLVALUE'
+	UNION ALL
+	SELECT 'policy', c.relname, pg_catalog.concat(o.polqual::text, o.polwithcheck::text)
+	FROM pg_catalog.pg_policy o JOIN pg_catalog.pg_class c ON c.oid = o.polrelid AND c.relnamespace IN (SELECT oid FROM ns)
+	UNION ALL
+	SELECT 'does', c.relname, e.tree
+	FROM (
+		SELECT k.relid, k.tree
+		FROM (
+			SELECT adrelid AS relid, adbin::text AS tree FROM pg_catalog.pg_attrdef
+			UNION ALL
+			SELECT conrelid, conbin::text FROM pg_catalog.pg_constraint WHERE contype = 'c'
+			UNION ALL
+			SELECT a.attrelid, t.typdefaultbin::text
+			FROM pg_catalog.pg_type t JOIN pg_catalog.pg_attribute a ON a.atttypid = t.oid
+			WHERE t.typtype = 'd' AND t.typdefaultbin IS NOT NULL
+		) k
+		WHERE pg_catalog.strpos(k.tree, ':funcid 1599 ') > 0 OR pg_catalog.strpos(k.tree, ':funcid 2078 ') > 0 OR pg_catalog.strpos(k.tree, ':funcid 28') > 0
+		UNION ALL
+		SELECT tgrelid, tgqual::text FROM pg_catalog.pg_trigger WHERE tgqual IS NOT NULL
+		UNION ALL
+		SELECT ev_class, ev_action::text || ev_qual::text FROM pg_catalog.pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384
+	) e JOIN pg_catalog.pg_class c ON c.oid = e.relid AND c.relnamespace IN (SELECT oid FROM ns)
 ), node AS MATERIALIZED (
-	SELECT DISTINCT tree.relname, m[1] AS field, id::pg_catalog.oid AS id
+	SELECT DISTINCT tree.kind, tree.name, m[1] AS field, id::pg_catalog.oid AS id
 	FROM tree, pg_catalog.regexp_matches(tree.tree, ':(funcid|aggfnoid|winfnoid|opnos?|eqop|sortop|relid|[a-z_]*typ[a-z]*) (?:[(]o )?([0-9][0-9 ]*)', 'g') AS m,
 	pg_catalog.regexp_split_to_table(pg_catalog.btrim(m[2]), ' ') AS id
 ), flags AS MATERIALIZED (
 	SELECT relid, pg_catalog.string_agg(flag, '') AS flags FROM flag GROUP BY relid
 )
-SELECT 'relation', c.relname::text, c.relkind::text, pg_catalog.concat(flags.flags, CASE WHEN c.relrowsecurity THEN 's' END), NULL
-FROM pg_catalog.pg_class c LEFT JOIN flags ON flags.relid = c.oid
+SELECT 'relation', c.relname::text, c.relkind::text, pg_catalog.concat(flags.flags, CASE WHEN c.relrowsecurity THEN 's' END), runs.names
+FROM pg_catalog.pg_class c LEFT JOIN flags ON flags.relid = c.oid LEFT JOIN runs ON runs.relid = c.oid
 WHERE c.relnamespace IN (SELECT oid FROM ns) AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
 UNION ALL
-SELECT 'uses', node.relname::text, 'relation', CASE WHEN c.relnamespace NOT IN (SELECT oid FROM ns) THEN 'c' END, c.relname::text
-FROM node JOIN pg_catalog.pg_class c ON node.field = 'relid' AND c.oid = node.id
+SELECT node.kind, node.name::text, 'relation', CASE WHEN c.relnamespace NOT IN (SELECT oid FROM ns) THEN 'c' END, c.relname::text
+FROM node JOIN pg_catalog.pg_class c ON node.field = 'relid' AND c.oid = node.id AND (node.kind <> 'policy' OR c.oid >= 16384)
 UNION ALL
-SELECT 'uses', node.relname::text, 'function', CASE WHEN p.pronamespace IN (SELECT oid FROM ns) THEN 'u' END, p.proname::text
+SELECT node.kind, node.name::text, 'function', CASE WHEN p.pronamespace IN (SELECT oid FROM ns) THEN 'u' END, p.proname::text
 FROM node
 LEFT JOIN pg_catalog.pg_operator o ON node.field IN ('opno', 'opnos', 'eqop', 'sortop') AND o.oid = node.id
 JOIN pg_catalog.pg_proc p ON p.oid = CASE
 	WHEN node.field IN ('funcid', 'aggfnoid', 'winfnoid') THEN node.id ELSE o.oprcode::pg_catalog.oid END
+WHERE node.kind <> 'policy' OR p.provolatile = 'v' OR p.oid >= 16384
 UNION ALL
-SELECT DISTINCT 'uses', node.relname::text, 'type', NULL, t.typname::text
+SELECT DISTINCT node.kind, node.name::text, 'type', NULL, t.typname::text
 FROM node JOIN pg_catalog.pg_type t ON node.field LIKE '%typ%' AND node.id >= 16384 AND t.oid = node.id
 UNION ALL
-SELECT 'uses', tree.relname::text, 'word', NULL, word.word
+SELECT tree.kind, tree.name::text, 'word', NULL, word.word
 FROM tree JOIN (VALUES
 	('time', '{SQLVALUEFUNCTION|:resulttype (1082|1083|1114|1184|1266) :resultcollid'),
 	('lock', '{ROWMARKCLAUSE'),
@@ -98,17 +156,40 @@ JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
 WHERE k.contype = 'f' AND p.relnamespace IN (SELECT oid FROM ns) AND c.relnamespace IN (SELECT oid FROM ns)
 AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
 UNION ALL
-SELECT 'function', fn.proname::text, fn.volatile, CASE WHEN p.pronargs - p.pronargdefaults <= 1 AND t.typtype IN ('c', 'd', 'p') THEN 'a' END, e.extname::text
+SELECT 'function', fn.proname::text, fn.volatile, pg_catalog.concat(
+	CASE WHEN p.pronargs - p.pronargdefaults <= 1 AND t.typtype IN ('c', 'd', 'p') THEN 'a' END,
+	CASE WHEN fn.code AND reach.oid IS NULL THEN 'x' END), e.extname::text
 FROM fn JOIN pg_catalog.pg_proc p ON p.oid = fn.oid
+LEFT JOIN reach ON reach.oid = fn.oid
 LEFT JOIN pg_catalog.pg_type t ON t.oid = p.proargtypes[0]
 LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = fn.oid AND d.deptype = 'e'
 LEFT JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
 UNION ALL
-SELECT 'operator', o.oprname::text, p.provolatile::text, d.deptype::text, NULL
+SELECT 'body', proname::text, NULL, NULL, prosrc FROM reach
+UNION ALL
+SELECT 'operator', o.oprname::text, p.provolatile::text, pg_catalog.concat(d.deptype, CASE WHEN o.oprleft < 16384 AND o.oprright < 16384 THEN 'b' END), NULL
 FROM pg_catalog.pg_operator o
 JOIN pg_catalog.pg_proc p ON p.oid = o.oprcode
 LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_operator'::pg_catalog.regclass AND d.objid = o.oid AND d.deptype = 'e'
 WHERE o.oprnamespace IN (SELECT oid FROM ns) OR o.oid >= 16384 AND o.oprnamespace = 'pg_catalog'::pg_catalog.regnamespace
+UNION ALL
+SELECT 'within', x.name::text, coalesce(e.typname, t.typname)::text, NULL, NULL
+FROM (
+	SELECT typname AS name, typbasetype AS type FROM pg_catalog.pg_type WHERE typtype = 'd' AND typbasetype >= 16384
+	UNION ALL
+	SELECT c.relname, a.atttypid
+	FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+	WHERE c.relkind = 'c' AND a.atttypid >= 16384
+) x
+JOIN pg_catalog.pg_type t ON t.oid = x.type
+LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
+UNION ALL
+SELECT 'range', t.typname::text, fn.volatile, NULL, NULL
+FROM pg_catalog.pg_range r
+JOIN pg_catalog.pg_type t ON t.oid = r.rngtypid
+JOIN pg_catalog.pg_opclass o ON o.oid = r.rngsubopc
+JOIN pg_catalog.pg_amproc m ON m.amprocfamily = o.opcfamily
+JOIN fn ON fn.oid = m.amproc OR fn.oid = r.rngcanonical
 UNION ALL
 SELECT 'type', t.typname::text, t.typtype::text, p.provolatile::text, pg_catalog.pg_get_constraintdef(k.oid)
 FROM pg_catalog.pg_type t
@@ -118,12 +199,12 @@ LEFT JOIN pg_catalog.pg_constraint k ON k.contypid = t.oid AND k.contype = 'c'
 WHERE (t.typnamespace IN (SELECT oid FROM ns) OR t.oid >= 16384 AND t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace) AND t.typelem = 0 AND coalesce(c.relkind, 'c') = 'c'
 UNION ALL
 SELECT 'cast', pg_catalog.concat('the cast from ', pg_catalog.format_type(c.castsource, NULL), ' to ', pg_catalog.format_type(c.casttarget, NULL)),
-	fn.volatile, d.deptype::text, NULL
+	fn.volatile, pg_catalog.concat(d.deptype, CASE WHEN c.castsource < 16384 AND c.casttarget < 16384 THEN 'b' END), NULL
 FROM pg_catalog.pg_cast c
 JOIN fn ON fn.oid = c.castfunc
 LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_cast'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e'
 UNION ALL
-SELECT 'domain', t.typname::text, called.volatile, NULL, NULL
+SELECT 'domain', t.typname::text, called.proname::text, NULL, NULL
 FROM called JOIN pg_catalog.pg_constraint k ON called.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND k.oid = called.objid
 JOIN pg_catalog.pg_type t ON t.oid = k.contypid
 UNION ALL
