@@ -964,6 +964,27 @@ func TestCatalogIsReadOnceForManyTexts(t *testing.T) {
 
 func patienceSeconds() int { return int(patience / time.Second) }
 
+func TestCatalogMayTakeLongerThanAStatement(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t AS SELECT 1 AS n")
+	db := openCoalesce(t, f.dsn, "statement_timeout=200")
+	tx := begin(t, f.plain, nil)
+	defer tx.Rollback()
+	mustExec(t, tx, "LOCK TABLE pg_catalog.pg_trigger IN ACCESS EXCLUSIVE MODE")
+	verdict := make(chan string, 1)
+	go func() {
+		e, err := coalesce.Explain(bg, db, "SELECT n FROM t")
+		verdict <- fmt.Sprint(e.Verdict, e.Reason, err)
+	}()
+	until(t, func() bool {
+		return len(verdict) > 0 || get[int](t, f.plain, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query_start < clock_timestamp() - interval '400 ms'`) > 0
+	}, says("the catalog is waited for, or given up"))
+	tx.Rollback()
+	same(t, "verdict", receive(t, verdict), "holdable<nil>")
+}
+
 func TestCatalogIsReadWhileATableIsLocked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, setup{})

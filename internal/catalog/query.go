@@ -1,8 +1,10 @@
 package catalog
 
 // Prelude is to be run before Query, in the same transaction: to compile a
-// query of this size takes seconds, and costs of large catalogs suggest it.
-const Prelude = `SELECT pg_catalog.set_config(name, 'off', true) FROM pg_catalog.pg_settings WHERE name = 'jit'`
+// query of this size takes seconds, and costs of large catalogs suggest it; and
+// the statement_timeout of a session is meant for other queries.
+const Prelude = `SELECT pg_catalog.set_config(name, CASE name WHEN 'jit' THEN 'off' ELSE '0' END, true)
+FROM pg_catalog.pg_settings WHERE name IN ('jit', 'statement_timeout')`
 
 // Query reads from the server's catalog what Parse takes: five columns of
 // text, the last two of which may be NULL. It needs no rights, changes
