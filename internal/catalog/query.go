@@ -115,9 +115,13 @@ const Query = `WITH RECURSIVE ns AS MATERIALIZED (
 		SELECT ev_class, ev_action::text || ev_qual::text FROM pg_catalog.pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384
 	) e JOIN pg_catalog.pg_class c ON c.oid = e.relid AND c.relnamespace IN (SELECT oid FROM ns)
 ), node AS MATERIALIZED (
-	SELECT DISTINCT tree.kind, tree.name, m[1] AS field, id::pg_catalog.oid AS id
-	FROM tree, pg_catalog.regexp_matches(tree.tree, ':(funcid|aggfnoid|winfnoid|opnos?|eqop|sortop|relid|[a-z_]*typ[a-z]*) (?:[(]o )?([0-9][0-9 ]*)', 'g') AS m,
-	pg_catalog.regexp_split_to_table(pg_catalog.btrim(m[2]), ' ') AS id
+	SELECT DISTINCT item.kind, item.name, item.field, id::pg_catalog.oid AS id
+	FROM (
+		SELECT DISTINCT tree.kind, tree.name, pg_catalog.split_part(item, ' ', 1) AS field, item
+		FROM tree, pg_catalog.unnest(pg_catalog.string_to_array(tree.tree, ':')) AS item
+	) item,
+	pg_catalog.regexp_split_to_table(pg_catalog.btrim(pg_catalog.substring(item.item, '^[a-z_]* (?:[(]o )?([0-9][0-9 ]*)')), ' ') AS id
+	WHERE item.field IN ('funcid', 'aggfnoid', 'winfnoid', 'opno', 'opnos', 'eqop', 'sortop', 'relid') OR pg_catalog.strpos(item.field, 'typ') > 0
 ), flags AS MATERIALIZED (
 	SELECT relid, pg_catalog.string_agg(flag, '') AS flags FROM flag GROUP BY relid
 )
@@ -140,10 +144,15 @@ FROM node JOIN pg_catalog.pg_type t ON node.field LIKE '%typ%' AND node.id >= 16
 UNION ALL
 SELECT tree.kind, tree.name::text, 'word', NULL, word.word
 FROM tree JOIN (VALUES
-	('time', '{SQLVALUEFUNCTION|:resulttype (1082|1083|1114|1184|1266) :resultcollid'),
+	('time', '{SQLVALUEFUNCTION'),
+	('time', ':resulttype 1082 :resultcollid'),
+	('time', ':resulttype 1083 :resultcollid'),
+	('time', ':resulttype 1114 :resultcollid'),
+	('time', ':resulttype 1184 :resultcollid'),
+	('time', ':resulttype 1266 :resultcollid'),
 	('lock', '{ROWMARKCLAUSE'),
 	('sample', '{TABLESAMPLECLAUSE'),
-	('xmltable', '{TABLEFUNC')) AS word(word, pattern) ON tree.tree ~ word.pattern
+	('xmltable', '{TABLEFUNC')) AS word(word, part) ON pg_catalog.strpos(tree.tree, word.part) > 0
 UNION ALL
 SELECT 'child', p.relname::text, c.relname::text, NULL, NULL
 FROM pg_catalog.pg_inherits i
