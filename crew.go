@@ -28,12 +28,6 @@ type crew struct {
 	promised bool
 }
 
-// keeps reports whether c had better not part with its link: another can be
-// had, and the session would be lost if it did not come back.
-func (c *conn) keeps() bool {
-	return c.link != nil && c.link.personal() && c.k.places.limit == 0
-}
-
 // lead makes c, which leads the flight, a member. Others may have joined.
 func (w *crew) lead(c *conn) {
 	w.mu.Lock()
@@ -45,22 +39,13 @@ func (w *crew) lead(c *conn) {
 	c.settled()
 }
 
-// leadFromAfar is lead for a c that keeps its link.
-func (w *crew) leadFromAfar(c *conn) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.members++
-	w.leader = c
-	c.settled()
-}
-
 func (w *crew) join(c *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.members++
 	defer c.settled()
-	if c.link == nil || c.keeps() {
-		return
+	if c.link == nil || c.link.personal() && c.k.places.limit == 0 {
+		return // another link can be had, and this one might not come back
 	}
 	if w.seeking {
 		w.seeking = false

@@ -242,7 +242,7 @@ func (c *conn) refresh(ctx context.Context, old *snapshot, now time.Duration) er
 		return nil
 	}
 	bound := ctx
-	if c.link == nil || !c.link.personal() || c.keeps() { // else the session would be lost with the link
+	if c.link == nil || !c.link.personal() { // else the session would be lost with the link
 		patience := refreshTime
 		if until, ok := ctx.Deadline(); ok {
 			patience = min(patience, time.Until(until)/2)
@@ -314,11 +314,7 @@ func (c *conn) joinCatalog(ctx context.Context, old *snapshot, lead bool) (s *sn
 	case enteredAlone:
 		return &snapshot{reason: ErrClosed.Error(), begun: k.memo.now()}, false, nil
 	case enteredLed:
-		if c.keeps() {
-			f.crew.leadFromAfar(c)
-		} else {
-			f.crew.lead(c)
-		}
+		f.crew.lead(c)
 		go f.run(func(ctx context.Context) attempt { return k.tryCatalog(ctx, f, old) })
 	default:
 		f.crew.join(c)
