@@ -1280,6 +1280,9 @@ func TestWritesThatMayChangeTheirSessionKeepItToThemselves(t *testing.T) {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, setup{})
+			if strings.Contains(c.setup, " RETURN set_config") && get[int](t, f.plain, "SELECT current_setting('server_version_num')::int") < 140000 {
+				t.Skip("this server has no SQL-standard bodies")
+			}
 			f.by("CREATE TABLE r AS SELECT 1 AS n", c.setup)
 			conn := pinned(t, f.db)
 			mustExec(t, conn, c.write)
