@@ -359,13 +359,10 @@ func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, a
 	returned = err != nil
 	if err != nil {
 		out = attempt{err: err, unsent: unsent(err), lost: l.dead() && ctx.Err() == nil}
-		switch {
-		case out.unsent:
+		if out.unsent {
 			l.close()
-		case out.lost:
-			f.m.wg.Go(l.closeAndWait) // its callers hear of it now
-		default:
-			f.crew.release(l)
+		} else {
+			f.part(l, out.lost)
 		}
 		return out
 	}
@@ -394,12 +391,18 @@ func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, a
 	}
 	rows.Close()
 	out = attempt{res: res, lost: res.err != nil && l.dead() && ctx.Err() == nil, lags: l.standby()}
-	if out.lost {
+	f.part(l, out.lost)
+	return out
+}
+
+// part gives back the link of an attempt. What the server still does with one
+// that was lost keeps nobody from hearing of it.
+func (f *flight) part(l *link, lost bool) {
+	if lost {
 		f.m.wg.Go(l.closeAndWait)
 	} else {
 		f.crew.release(l)
 	}
-	return out
 }
 
 // QueryContext implements [driver.QueryerContext].

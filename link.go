@@ -368,7 +368,7 @@ type begun struct {
 	*text
 	// tainted and locks are those of the link before.
 	tainted, locks bool
-	changing       []*version // whose changing it is counted in
+	changed        func() // to be called when it is over; nil if it cannot change the schema
 }
 
 // anything stands for a text that pgx makes of another: nobody has seen it.
@@ -391,7 +391,7 @@ func (l *link) begin(query string, args []driver.NamedValue) begun {
 	l.tainted = l.tainted || e.Taints
 	l.locks = l.locks || e.Locks
 	if t.Sure.Schema || e.Schema || t.Tx == statement.TxCommit && l.dirty.mayBeDDL() {
-		b.changing = l.k.version.Load().change()
+		b.changed = l.k.version.Load().change()
 	}
 	return b
 }
@@ -481,12 +481,9 @@ func (l *link) finish(t *text) (again bool) {
 func (l *link) raise(versions func()) {
 	v := l.k.version.Load()
 	unsettled := l.pg != nil && l.pg.IsClosed()
-	var counted []*version
+	var settled func()
 	if unsettled {
-		v.each(func(v *version) {
-			v.unsettled.Add(1)
-			counted = append(counted, v)
-		})
+		settled = v.count(func(v *version) *atomic.Int64 { return &v.unsettled })
 	}
 	versions()
 	if unsettled {
@@ -494,9 +491,7 @@ func (l *link) raise(versions func()) {
 		go func() { // ends with pgx's own, which is cancelling the statement
 			await(cleanup)
 			versions()
-			for _, v := range counted {
-				v.unsettled.Add(-1)
-			}
+			settled()
 		}()
 	}
 }
@@ -635,7 +630,9 @@ func (t *tap) opened(a begun, rows driver.Rows, err error) driver.Rows {
 }
 
 func (t *tap) done(a begun, err error) (again bool) {
-	defer changed(a.changing)
+	if a.changed != nil {
+		defer a.changed()
+	}
 	if t.link.refused(a, err) {
 		t.link.tainted, t.link.locks = a.tainted, a.locks
 		return false
@@ -666,7 +663,7 @@ func (t *tap) ConnBeginTx(ctx context.Context, c driver.ConnBeginTx, opts driver
 
 func (t *tap) TxCommit(_ context.Context, tx driver.Tx) error {
 	if t.link.dirty.mayBeDDL() {
-		defer changed(t.link.k.version.Load().change())
+		defer t.link.k.version.Load().change()()
 	}
 	err := tx.Commit()
 	t.link.commit()

@@ -59,20 +59,26 @@ func (v *version) each(do func(*version)) {
 	}
 }
 
-// change notes that a statement that may change the schema is under way, which
-// it is until changed is called with what it returns.
-func (v *version) change() (counted []*version) {
+// count adds one to a counter of v and of those it is an alias of, and returns
+// what takes it back from the same.
+func (v *version) count(counter func(*version) *atomic.Int64) (undo func()) {
+	var counted []*atomic.Int64
 	v.each(func(v *version) {
-		v.changing.Add(1)
-		counted = append(counted, v)
+		n := counter(v)
+		n.Add(1)
+		counted = append(counted, n)
 	})
-	return counted
+	return func() {
+		for _, n := range counted {
+			n.Add(-1)
+		}
+	}
 }
 
-func changed(counted []*version) {
-	for _, v := range counted {
-		v.changing.Add(-1)
-	}
+// change notes that a statement that may change the schema is under way, which
+// it is until done is called.
+func (v *version) change() (done func()) {
+	return v.count(func(v *version) *atomic.Int64 { return &v.changing })
 }
 
 func (v *version) standFor(database *version) {

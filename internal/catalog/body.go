@@ -41,7 +41,9 @@ func scan(src string) body {
 			i += lineEnd(src[i:])
 			continue
 		case strings.HasPrefix(src[i:], "/*"):
-			i = commentEnd(src, i)
+			if i = statement.CommentEnd(src, i); i < 0 {
+				i = len(src)
+			}
 			continue
 		case c == '\'':
 			escapes := i > 0 && last == "e" && src[i-1]|0x20 == 'e'
@@ -108,25 +110,6 @@ func starts(c byte) bool {
 func lineEnd(s string) int {
 	if i := strings.IndexAny(s, "\n\r"); i >= 0 {
 		return i
-	}
-	return len(s)
-}
-
-func commentEnd(s string, i int) int {
-	for depth := 0; i < len(s); {
-		switch {
-		case strings.HasPrefix(s[i:], "/*"):
-			depth++
-			i += 2
-		case strings.HasPrefix(s[i:], "*/"):
-			depth--
-			i += 2
-			if depth == 0 {
-				return i
-			}
-		default:
-			i++
-		}
 	}
 	return len(s)
 }

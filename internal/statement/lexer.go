@@ -124,7 +124,7 @@ func (l *lexer) space() bool {
 			i = lineEnd(sql, i)
 			continue
 		case c == '/' && l.at(i+1) == '*':
-			end := commentEnd(sql, i)
+			end := CommentEnd(sql, i)
 			if end < 0 {
 				l.pos = i
 				return false
@@ -152,9 +152,9 @@ func lineEnd(sql string, i int) int {
 	return i
 }
 
-// commentEnd returns where the comment that starts at i ends, comments in it
+// CommentEnd returns where the comment that starts at i ends, comments in it
 // included, or -1.
-func commentEnd(sql string, i int) int {
+func CommentEnd(sql string, i int) int {
 	for depth := 0; i+1 < len(sql); {
 		switch {
 		case sql[i] == '/' && sql[i+1] == '*':
