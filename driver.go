@@ -87,6 +87,7 @@ func (d *Driver) OpenConnector(dsn string) (driver.Connector, error) {
 		return nil, err
 	}
 	k := NewConnector(inner, cfg)
+	k.opened = true
 	if database != "" {
 		k.leadsTo(database)
 	}
@@ -114,9 +115,10 @@ type Config struct {
 // Connector makes virtual connections for one sql.DB, whose reads share with
 // each other. It is safe for concurrent use. [sql.DB.Close] closes it.
 type Connector struct {
-	inner driver.Connector
-	ttl   time.Duration
-	off   bool
+	inner  driver.Connector
+	ttl    time.Duration
+	off    bool
+	opened bool // by a DSN or a registered name: inner has no hooks of its own
 
 	memo     *memo
 	places   *places

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/coalesce-pgx/coalesce"
@@ -271,6 +272,38 @@ func TestSearchPathOfOneConnectionIsNoOthers(t *testing.T) {
 	for _, c := range conns {
 		mustExec(t, c, "DISCARD ALL")
 		same(t, "after DISCARD ALL", get[string](t, c, read), "written")
+	}
+}
+
+// What a hook did when the session began, DISCARD ALL undoes as well.
+func TestDiscardAllOfAHookedSessionMakesItNoFreshOne(t *testing.T) {
+	t.Parallel()
+	dsn := dsnWith(pgtest.Database(t), noStatements)
+	const path = "SET search_path = tenant"
+	for name, open := range map[string]func(f *fixture) *sql.DB{
+		"option": func(f *fixture) *sql.DB {
+			connector := stdlib.GetConnector(f.pgxConfig(nil), stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+				_, err := c.Exec(ctx, path)
+				return err
+			}))
+			return sql.OpenDB(coalesce.NewConnector(connector, coalesce.Config{}))
+		},
+		"registered": func(f *fixture) *sql.DB {
+			cfg := f.pgxConfig(nil)
+			cfg.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error { return c.Exec(ctx, path).Close() }
+			return openRegistered(f, cfg)
+		},
+	} {
+		f := newFixtureOn(t, dsn, setup{})
+		f.by("DROP SCHEMA IF EXISTS tenant CASCADE", "CREATE SCHEMA tenant", "CREATE TABLE tenant.t AS SELECT 'tenant' AS v", "CREATE TABLE IF NOT EXISTS public.t AS SELECT 'public' AS v")
+		db := open(f)
+		defer db.Close()
+		const read = "SELECT v FROM t"
+		a, b := pinned(t, db), pinned(t, db)
+		mustExec(t, a, "DISCARD ALL")
+		same(t, name+": discarded", get[string](t, a, read), "public")
+		same(t, name+": another", get[string](t, b, read), "tenant")
+		same(t, name+": discarded, again", get[string](t, a, read), "public")
 	}
 }
 

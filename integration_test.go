@@ -100,9 +100,21 @@ func newFixture(t testing.TB, s setup) *fixture { return newFixtureOn(t, pgtest.
 func newFixtureOn(t testing.TB, dsn string, s setup) *fixture {
 	t.Helper()
 	f := &fixture{TB: t, dsn: dsn, plain: openPlain(t, dsn), seen: &watcher{during: s.during}}
-	f.db = sql.OpenDB(coalesce.NewConnector(stdlib.GetConnector(f.pgxConfig(s.pgx), s.opts...), s.config))
+	cfg := f.pgxConfig(s.pgx)
+	if s.opts == nil && s.config == (coalesce.Config{}) {
+		f.db = openRegistered(t, cfg)
+		return f
+	}
+	f.db = sql.OpenDB(coalesce.NewConnector(stdlib.GetConnector(cfg, s.opts...), s.config))
 	t.Cleanup(func() { f.db.Close() })
 	return f
+}
+
+func openRegistered(t testing.TB, cfg pgx.ConnConfig) *sql.DB {
+	t.Helper()
+	name := stdlib.RegisterConnConfig(&cfg)
+	t.Cleanup(func() { stdlib.UnregisterConnConfig(name) })
+	return openCoalesce(t, name)
 }
 
 // lacks reports whether the server is too old for a statement.

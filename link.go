@@ -496,18 +496,30 @@ func (l *link) raise(versions func()) {
 	}
 }
 
-// cleaned notes that DISCARD ALL has made the session a fresh one. What was
-// prepared in it is gone: pgx must forget it too, lest a shared read fail.
+// hooked reports whether code of the user's may have made the session what it
+// was when it began.
+func (l *link) hooked() bool {
+	if !l.k.opened || l.pg == nil {
+		return true
+	}
+	cfg := l.pg.Config()
+	return cfg.AfterConnect != nil || cfg.ValidateConnect != nil
+}
+
+// cleaned notes that DISCARD ALL has made the session a fresh one, unless it has
+// also undone what a hook did. What was prepared in it is gone: pgx must forget
+// it too, lest a shared read fail.
 func (l *link) cleaned() {
 	clear(l.stmts)
-	if l.pg != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
-		defer cancel()
-		if l.pg.DeallocateAll(ctx) != nil {
-			return
-		}
+	if l.hooked() {
+		l.tainted = true
+		return
 	}
-	l.tainted, l.locks = l.exposed, false
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
+	defer cancel()
+	if l.pg.DeallocateAll(ctx) == nil {
+		l.tainted, l.locks = l.exposed, false
+	}
 }
 
 const heldLocks = "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid())"
