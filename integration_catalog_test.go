@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +96,8 @@ CREATE FUNCTION f_vol(int) RETURNS int VOLATILE LANGUAGE plpgsql AS 'BEGIN INSER
 CREATE FUNCTION f_default(int) RETURNS int LANGUAGE sql AS 'SELECT $1';
 CREATE FUNCTION f_both(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1';
 CREATE FUNCTION f_both(text) RETURNS int VOLATILE LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION f_both_too(text) RETURNS int VOLATILE LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION f_both_too(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1';
 CREATE FUNCTION f_mixed(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1';
 CREATE FUNCTION f_mixed(text) RETURNS int STABLE LANGUAGE sql AS 'SELECT 1';
 CREATE FUNCTION "F_Imm"(int) RETURNS int VOLATILE LANGUAGE sql AS 'SELECT $1';
@@ -195,6 +198,7 @@ CREATE VIEW v_rls_vol AS SELECT n FROM rls_vol`, ";\n")...)
 		{p, `SELECT "F_Imm"(n) FROM t`},
 		{h, `SELECT F_Imm(n) FROM t`},
 		{p, "SELECT f_both(n) FROM t"},
+		{p, "SELECT f_both_too(n) FROM t"},
 		{j, "SELECT f_mixed(n) FROM t"},
 		{p, "SELECT chr(64)"},
 		{p, "SELECT upper(s) FROM t"},
@@ -542,6 +546,7 @@ func ownWrites() []ownWrite {
 		{name: "DDL in a transaction", setup: table, read: rows, write: []string{"BEGIN", "ALTER TABLE @t ALTER n TYPE text USING n || 'x'", "COMMIT"}},
 		{name: "transaction in one text", setup: table, read: rows, write: []string{"BEGIN; " + update + "; COMMIT"}},
 		{name: "COMMIT in a later text", setup: table, read: rows, write: []string{"BEGIN; " + update, "SELECT 1; COMMIT"}},
+		{name: "COMMIT and BEGIN in a text of a transaction", setup: table, read: rows, write: []string{"BEGIN", update + "; COMMIT; BEGIN"}, by: bySimpleProtocol},
 		{name: "many writes in a transaction", setup: table, read: rows, write: []string{"BEGIN", update, strings.Repeat(update+";", 40), "COMMIT"}},
 		{name: "cursor of a function", setup: table + log("int", "1"), read: count, write: []string{"BEGIN", "DECLARE @c CURSOR FOR SELECT @f()", "FETCH ALL FROM @c", "COMMIT"}},
 		{name: "cursor of a view of a function", setup: table + log("int", "1") + "CREATE VIEW @v AS SELECT @f() AS n", read: count, write: []string{"BEGIN", "DECLARE @c CURSOR WITH HOLD FOR SELECT n FROM @v", "COMMIT", "CLOSE @c"}},
@@ -577,6 +582,8 @@ func ownWrites() []ownWrite {
 		{name: "SET NULL", setup: fk("ON DELETE SET NULL"), read: rows, write: []string{"DELETE FROM @p WHERE id = 1"}, exact: true},
 		{name: "SET DEFAULT", setup: fk("ON DELETE SET DEFAULT"), read: rows, write: []string{"DELETE FROM @p WHERE id = 1"}, exact: true},
 		{name: "ON UPDATE CASCADE", setup: fk("ON UPDATE CASCADE"), read: rows, write: []string{"UPDATE @p SET id = 5 WHERE id = 1"}, exact: true},
+		{name: "ON UPDATE SET NULL", setup: fk("ON UPDATE SET NULL"), read: rows, write: []string{"UPDATE @p SET id = 5 WHERE id = 1"}, exact: true},
+		{name: "ON UPDATE SET DEFAULT", setup: fk("ON UPDATE SET DEFAULT"), read: rows, write: []string{"UPDATE @p SET id = 5 WHERE id = 1"}, exact: true},
 		{name: "CASCADE, two levels, through a view", setup: fk("ON DELETE CASCADE") + "CREATE TABLE @g(id int REFERENCES @t ON DELETE CASCADE); INSERT INTO @g VALUES (1), (2); CREATE VIEW @v AS SELECT * FROM @g", read: "SELECT count(*)::text FROM @v", write: []string{"DELETE FROM @p WHERE id = 1"}, exact: true},
 		{name: "CASCADE into partitions", setup: "CREATE TABLE @p(id int PRIMARY KEY); INSERT INTO @p VALUES (1); CREATE TABLE @t(id int REFERENCES @p ON DELETE CASCADE) PARTITION BY RANGE (id); CREATE TABLE @low PARTITION OF @t FOR VALUES FROM (0) TO (10); INSERT INTO @t VALUES (1)", read: "SELECT count(*)::text FROM @low", write: []string{"DELETE FROM @p"}, exact: true},
 		{name: "CASCADE by a MERGE", setup: fk("ON DELETE CASCADE"), read: rows, write: []string{"MERGE INTO @p USING (SELECT 1 AS id) s ON @p.id = s.id WHEN MATCHED THEN DELETE"}, exact: true},
@@ -956,10 +963,25 @@ func TestCatalogIsReadOnceForManyTexts(t *testing.T) {
 	if n := f.seen.queries(catalog.Query); n > 2+patienceSeconds() {
 		t.Errorf("50 unknown names: %d catalog loads", n)
 	}
-	none := newFixture(t, setup{})
-	get[int](t, none.db, "SELECT 1")
-	get[int](t, none.db, "SELECT length('x') + $1", 1)
-	t.Logf("catalog loads for a text of built-in names: %d", none.seen.queries(catalog.Query))
+}
+
+func TestCatalogIsNotReadForTextsWithoutNames(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	cfg := f.pgxConfig(nil)
+	name := stdlib.RegisterConnConfig(&cfg)
+	defer stdlib.UnregisterConnConfig(name)
+	db := openCoalesce(t, name)
+	if err := db.Ping(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		get[int](t, db, "SELECT 1 + $1", 1)
+	}
+	same(t, "held", coalesce.StatsOf(db).Held, 1)
+	same(t, "catalog loads", f.seen.queries(catalog.Query), 0)
+	get[int](t, db, "SELECT length('x')") // others may have made a function of this name
+	same(t, "catalog loads for a name", f.seen.queries(catalog.Query), 1)
 }
 
 func patienceSeconds() int { return int(patience / time.Second) }
@@ -1061,6 +1083,37 @@ func TestServerWithoutCatalogSharesOnlyWhatNeedsNone(t *testing.T) {
 	}, true, f.db)
 	blind.seenAfter("a function", "SELECT n::text FROM t", func() error { return db.QueryRow("SELECT bump()").Scan(new(int)) }, true, f.db)
 	blind.seenAfter("a write that fails", "SELECT n::text FROM t", func() error { db.Exec("UPDATE t SET n = 1/0"); return nil }, false, f.db)
+}
+
+func TestRoleThatMayNotReadTheCatalogSharesOnlyWhatNeedsNone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	role := "appw_" + get[string](t, f.plain, "SELECT substr(md5(current_database()), 1, 8)")
+	const password = "s3cret"
+	f.by("CREATE TABLE t AS SELECT 1 AS n", "CREATE ROLE "+role+" LOGIN PASSWORD '"+password+"'", "GRANT SELECT, UPDATE ON t TO "+role)
+	t.Cleanup(func() { f.plain.Exec("DROP OWNED BY " + role); f.plain.Exec("DROP ROLE " + role) })
+	dsn, err := url.Parse(f.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsn.User = url.UserPassword(role, password)
+	for _, table := range []string{"pg_proc", "pg_class"} {
+		f.by("REVOKE SELECT ON pg_catalog." + table + " FROM PUBLIC")
+		blind := *f
+		blind.db = openCoalesce(t, dsn.String())
+		blind.verdicts([]verdictCase{
+			{"holdable", "SELECT 1 + 1"},
+			{"private", "SELECT n FROM t"},
+			{"private", "SELECT upper('x')"},
+			{"private", "SELECT n FROM nowhere"},
+		})
+		e, err := coalesce.Explain(bg, blind.db, "SELECT n FROM t")
+		if err != nil || !strings.Contains(e.Reason, "permission denied for table "+table) || strings.Contains(e.Reason, password) {
+			t.Errorf("without %s: the reason is %q (%v), want it to tell why, and no password", table, e.Reason, err)
+		}
+		blind.seenAfter("a write", "SELECT n::text FROM t", func() error { _, err := blind.db.Exec("UPDATE t SET n = n + 1"); return err }, true, f.db)
+		f.by("GRANT SELECT ON pg_catalog." + table + " TO PUBLIC")
+	}
 }
 
 // Two databases of one process learn of the schema at different times.

@@ -204,6 +204,93 @@ func TestRolledBackTransactionLeaksNothing(t *testing.T) {
 	same(t, "after the failed commit", get[int](t, f.db, "SELECT count(*) FROM rb"), 1)
 }
 
+func TestRollbackMakesNothingStale(t *testing.T) {
+	t.Parallel()
+	f := flightFixture(t, setup{})
+	f.by("CREATE TABLE door(n int)")
+	const (
+		update  = "UPDATE fl SET n = 18"
+		passing = "SELECT n FROM fl WHERE n > $1 AND NOT EXISTS (SELECT FROM door)"
+	)
+	c := pinned(t, f.db)
+	byHand := func(words ...string) func() {
+		return func() {
+			for _, s := range words {
+				mustExec(t, c, s)
+			}
+		}
+	}
+	for i, r := range []struct {
+		name     string
+		rollBack func()
+	}{
+		{"BeginTx", func() {
+			tx := begin(t, c, nil)
+			mustExec(t, tx, update)
+			tx.Rollback()
+		}},
+		{"ROLLBACK", byHand("BEGIN", update, "ROLLBACK")},
+		{"ROLLBACK AND CHAIN", byHand("BEGIN", update, "ROLLBACK AND CHAIN", update, "ABORT")},
+	} {
+		get[int](t, f.db, readFl)
+		before := f.stats()
+		release := f.lock("door")
+		leader := askFor[int](bg, f.db, passing, i)
+		until(t, func() bool { return f.running(passing) == 1 }, says("the leader is at the server"))
+		r.rollBack()
+		same(t, r.name+", what was held", get[int](t, f.db, readFl), 17)
+		waiter := askFor[int](bg, f.db, passing, i)
+		f.sharing(int(before.Joined+before.Led) + 2)
+		release()
+		sameAnswer(t, r.name+", leader", leader, 17)
+		sameAnswer(t, r.name+", waiter", waiter, 17)
+		same(t, r.name+", after the flight", get[int](t, f.db, passing, i), 17)
+		after := f.stats()
+		same(t, r.name+", led", after.Led-before.Led, 1)
+		same(t, r.name+", held", after.Held-before.Held, 2)
+	}
+}
+
+// A transaction remembers so many of its writes; more count as all.
+func TestTransactionOfManyWritesIsSeenInAllItsTables(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	const tables = 40
+	for i := range tables {
+		f.by(fmt.Sprintf("CREATE TABLE w%d AS SELECT 0 AS n", i))
+	}
+	update := func(e execer) {
+		for i := range tables {
+			mustExec(t, e, fmt.Sprintf("UPDATE w%d SET n = n + 1", i))
+		}
+	}
+	written := 0
+	check := func(when string) {
+		t.Helper()
+		for _, i := range []int{0, 20, tables - 1} {
+			same(t, fmt.Sprintf("w%d %s", i, when), get[int](t, f.db, fmt.Sprintf("SELECT n FROM w%d", i)), written)
+		}
+	}
+	for name, commit := range map[string]func(){
+		"BeginTx": func() {
+			tx := begin(t, f.db, nil)
+			update(tx)
+			tx.Commit()
+		},
+		"COMMIT": func() {
+			c := pinned(t, f.db)
+			mustExec(t, c, "BEGIN")
+			update(c)
+			mustExec(t, c, "COMMIT")
+		},
+	} {
+		check("before " + name)
+		commit()
+		written++
+		check("after " + name)
+	}
+}
+
 // What a statement sets off may have been made by code that another one calls,
 // or by one that is not over yet.
 func TestWriteSetsOffWhatWasJustMade(t *testing.T) {
@@ -317,6 +404,100 @@ func TestNotFoundIsForgottenWithTheInsert(t *testing.T) {
 	if err := f.db.QueryRow(read, "a").Scan(new(string)); err != sql.ErrNoRows {
 		t.Errorf("after the delete: got %v, want sql.ErrNoRows", err)
 	}
+}
+
+func TestInvalidateTakesInWhatATableIsOfAndWhatFollowsIt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by(`CREATE TABLE part(id int) PARTITION BY RANGE (id); CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (10);
+		CREATE TABLE base(id int PRIMARY KEY); CREATE TABLE heir() INHERITS (base);
+		CREATE TABLE cascaded(id int PRIMARY KEY REFERENCES base ON DELETE CASCADE); CREATE TABLE twice(id int REFERENCES cascaded ON UPDATE SET NULL);
+		CREATE VIEW seen AS SELECT id FROM twice; CREATE SCHEMA other; CREATE TABLE other.part(id int); CREATE TABLE alone(id int)`)
+	relations := []string{"part", "part_1", "base", "heir", "cascaded", "twice", "seen", "other.part", "alone"}
+	// read reads each and returns those that were not held.
+	read := func() (anew []string) {
+		for _, r := range relations {
+			held := f.stats().Held
+			get[int](t, f.db, "SELECT count(*) FROM "+r)
+			if f.stats().Held == held {
+				anew = append(anew, r)
+			}
+		}
+		return anew
+	}
+	for _, c := range []struct{ tables, dropped []string }{
+		{[]string{"part"}, []string{"part", "part_1", "other.part"}},
+		{[]string{"part_1"}, []string{"part", "part_1", "other.part"}},
+		{[]string{"base"}, []string{"base", "heir", "cascaded", "twice", "seen"}},
+		{[]string{"heir"}, []string{"base", "heir", "cascaded", "twice", "seen"}},
+		{[]string{"cascaded"}, []string{"cascaded", "twice", "seen"}},
+		{[]string{"twice", "part"}, []string{"part", "part_1", "twice", "seen", "other.part"}},
+		{nil, relations},
+	} {
+		read()
+		if err := coalesce.Invalidate(f.db, c.tables...); err != nil {
+			t.Error(err)
+		}
+		sameSeq(t, fmt.Sprintf("read anew after Invalidate of %q", c.tables), read(), c.dropped...)
+	}
+}
+
+// What a flight reads may not be a table in its text.
+func TestWriteOvertakesAFlightThatDoesNotNameItsTable(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE door(n int)", "CREATE SEQUENCE s", "CREATE TABLE numbered(id int DEFAULT nextval('s'))", "CREATE TABLE cfg AS SELECT 1 AS n",
+		"CREATE FUNCTION setting() RETURNS int STABLE LANGUAGE sql AS 'SELECT n FROM cfg'", "CREATE VIEW v AS SELECT setting() AS n")
+	for _, c := range []struct{ from, write string }{
+		{"last_value FROM s", "SELECT nextval('s')"},
+		{"last_value FROM s", "SELECT setval('s', 50)"},
+		{"last_value FROM s", "INSERT INTO numbered DEFAULT VALUES"},
+		{"setting()", "UPDATE cfg SET n = n + 1"},
+		{"n FROM v", "UPDATE cfg SET n = n + 1"},
+	} {
+		read := "SELECT " + c.from + " WHERE NOT EXISTS (SELECT FROM door)"
+		what := read + ", " + c.write
+		before := f.stats()
+		release := f.lock("door")
+		first := askFor[int](bg, f.db, read)
+		until(t, func() bool { return f.running(read) == 1 }, says("the flight is at the server"))
+		f.do(c.write)
+		later := []<-chan given[int]{askFor[int](bg, f.db, read), askFor[int](bg, f.db, read)}
+		f.sharing(int(before.Joined+before.Led) + 3)
+		release()
+		if a := receive(t, first); a.err != nil {
+			t.Errorf("%s: %v", what, a.err)
+		}
+		wanted := get[int](t, f.plain, read)
+		for _, l := range later {
+			sameAnswer(t, what, l, wanted)
+		}
+		after := f.stats()
+		same(t, what+": led", after.Led-before.Led, 2)
+		same(t, what+": joined", after.Joined-before.Joined, 1)
+	}
+}
+
+// Only REFRESH changes its rows: a write to the tables behind it does not.
+func TestMaterializedViewIsReadAnewAfterItsRefresh(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t AS SELECT 1 AS n", "CREATE MATERIALIZED VIEW m AS SELECT n FROM t", "CREATE UNIQUE INDEX ON m(n)")
+	const read = "SELECT n FROM m"
+	for i, refresh := range []string{"REFRESH MATERIALIZED VIEW m", "REFRESH MATERIALIZED VIEW CONCURRENTLY m"} {
+		same(t, "at first", get[int](t, f.db, read), i+1)
+		f.do("UPDATE t SET n = n + 1")
+		held := f.stats().Held
+		same(t, "after the write", get[int](t, f.db, read), i+1)
+		same(t, "held after the write", f.stats().Held-held, 1)
+		f.do(refresh)
+		same(t, refresh, get[int](t, f.db, read), i+2)
+	}
+	e, err := coalesce.Explain(bg, f.db, read)
+	if err != nil {
+		t.Error(err)
+	}
+	sameSeq(t, "tables", e.Tables, "m")
 }
 
 func TestDatabasesShareNoWritesWithOthers(t *testing.T) {
@@ -492,6 +673,34 @@ func TestExplainTellsTheReason(t *testing.T) {
 	}
 	if _, err := coalesce.Explain(bg, f.plain, "SELECT 1"); err == nil {
 		t.Error("Explain of another driver's database succeeds")
+	}
+}
+
+func TestExplainNamesTheTables(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by(`CREATE TABLE t AS SELECT 1 AS n; CREATE VIEW v AS SELECT n FROM t; CREATE SEQUENCE s;
+		CREATE TABLE cfg AS SELECT 1 AS n; CREATE FUNCTION setting() RETURNS int STABLE LANGUAGE sql AS 'SELECT n FROM cfg';
+		CREATE TABLE parent(id int PRIMARY KEY); CREATE TABLE child(id int REFERENCES parent ON UPDATE CASCADE);
+		CREATE TABLE part(id int) PARTITION BY RANGE (id); CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (10)`)
+	for query, wanted := range map[string][]string{
+		"SELECT n FROM v":                      {"t"},
+		"SELECT n FROM t FOR UPDATE":           {"t"},
+		"SELECT nextval('s'), n FROM t":        {"t"},
+		"SELECT last_value FROM s":             {"s"},
+		"SELECT setting() FROM t":              {"t"}, // what a function reads, its text does not tell
+		"UPDATE t SET n = 2":                   {"t"},
+		"UPDATE t SET n = 2 FROM cfg":          {"cfg", "t"},
+		"UPDATE parent SET id = 2":             {"child", "parent"},
+		"DELETE FROM part WHERE id = 1":        {"part", "part_1"},
+		"INSERT INTO part_1 SELECT n FROM cfg": {"cfg", "part", "part_1"},
+		"SELECT 1":                             nil,
+	} {
+		e, err := coalesce.Explain(bg, f.db, query)
+		if err != nil {
+			t.Error(err)
+		}
+		sameSeq(t, "tables of "+query, e.Tables, wanted...)
 	}
 }
 

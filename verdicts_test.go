@@ -22,30 +22,47 @@ GROUP BY o.id, o.created_at, o.status, c.name, c.email
 HAVING sum(i.quantity * i.price) > $4
 ORDER BY total DESC, o.id LIMIT 50 OFFSET $5`
 
-// BenchmarkVerdict is what a read pays for its verdict: of a text seen before,
-// and of a new one.
-func BenchmarkVerdict(b *testing.B) {
+// judging returns a connector that knows those tables, and what a read does for
+// its verdict.
+func judging(tb testing.TB) (k *Connector, verdict func(*text) statement.Class) {
 	tables, err := catalog.Parse([]catalog.Row{
 		{Kind: "relation", Name: "orders", A: "p"}, {Kind: "relation", Name: "customers", A: "r"}, {Kind: "relation", Name: "items", A: "r"},
 	})
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	k := NewConnector(nil, Config{})
+	k = NewConnector(nil, Config{})
 	c := &conn{k: k}
 	k.snapshot.Store(&snapshot{Snapshot: tables})
 	ctx := context.Background()
-	verdict := func(t *text) statement.Class {
+	return k, func(t *text) statement.Class {
 		if c.private(t, callOf(ctx)) != "" {
 			return statement.Private
 		}
 		j, err := c.judge(ctx, t, 0)
 		if err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 		j.version()
 		return j.Class
 	}
+}
+
+func TestTheVerdictOnAKnownTextAllocatesNothing(t *testing.T) {
+	k, verdict := judging(t)
+	if n := testing.AllocsPerRun(100, func() {
+		if v := verdict(k.texts.get(tenLines)); v != statement.Holdable {
+			t.Fatal(v)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations; want 0", n)
+	}
+}
+
+// BenchmarkVerdict is what a read pays for its verdict: of a text seen before,
+// and of a new one.
+func BenchmarkVerdict(b *testing.B) {
+	k, verdict := judging(b)
 	b.Run("known", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
