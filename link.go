@@ -511,15 +511,13 @@ func (l *link) hooked() bool {
 // it too, lest a shared read fail.
 func (l *link) cleaned() {
 	clear(l.stmts)
-	if l.hooked() {
-		l.tainted = true
-		return
+	fresh := !l.hooked()
+	if l.pg != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
+		defer cancel()
+		fresh = l.pg.DeallocateAll(ctx) == nil && fresh
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
-	defer cancel()
-	if l.pg.DeallocateAll(ctx) == nil {
-		l.tainted, l.locks = l.exposed, false
-	}
+	l.tainted, l.locks = l.exposed || !fresh, l.locks && !fresh
 }
 
 const heldLocks = "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid())"

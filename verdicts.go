@@ -25,7 +25,7 @@ type text struct {
 	judged   atomic.Pointer[judged]
 	columns  atomic.Pointer[weak.Pointer[description]] // of the last result, while one is held
 	advances bool                                      // it calls nextval
-	plain    bool                                      // it has no name that the catalog could tell more of
+	plain    bool                                      // the catalog could tell no more of it
 }
 
 func (t *text) lastColumns() *description {
@@ -40,7 +40,7 @@ func newText(query string) *text {
 	return &text{
 		Analysis: a,
 		advances: slices.Contains(a.Functions, "nextval"),
-		plain:    len(a.Tables)+len(a.Functions)+len(a.Operators)+len(a.Types) == 0 || query == catalog.Query,
+		plain:    !a.Computes && len(a.Tables)+len(a.Functions)+len(a.Operators)+len(a.Types) == 0 || query == catalog.Query,
 	}
 }
 
@@ -160,7 +160,7 @@ func (k *Connector) judgeUnder(t *text, s *snapshot) *judged {
 	j := &judged{k: k, snap: s}
 	if s.Snapshot == nil {
 		j.Effect = t.Effect
-		j.Class, j.Cause, j.Reason = statement.Private, statement.CauseCatalog, "has names, and the catalog cannot be read: "+s.reason
+		j.Class, j.Cause, j.Reason = statement.Private, statement.CauseCatalog, "may use what is not built in, and the catalog cannot be read: "+s.reason
 		j.All = true
 		return j
 	}

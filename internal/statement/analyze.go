@@ -150,18 +150,19 @@ type scanner struct {
 	several bool
 	empty   bool // no word was seen yet
 
-	class  Class
-	rank   rank
-	cause  string
-	reason string
-	sure   sureVerdict
-	writes bool
-	schema bool
-	tx     Tx
-	taints bool
-	cleans bool
-	opaque bool
-	locks  bool // it may take or give back advisory locks of the session
+	class    Class
+	rank     rank
+	cause    string
+	reason   string
+	sure     sureVerdict
+	writes   bool
+	schema   bool
+	tx       Tx
+	taints   bool
+	cleans   bool
+	opaque   bool
+	computes bool // see Analysis
+	locks    bool // it may take or give back advisory locks of the session
 	// nameTaints: a name that is not built in may change the session.
 	nameTaints bool
 
@@ -299,6 +300,7 @@ func (s *scanner) step() (problem string) {
 		end, cte = true, cteNone
 	case tokOperator:
 		s.operator(s.lex.sql[s.tok.start:s.tok.end])
+		s.compute()
 		cte = cteNone
 	case tokComma:
 		if cte == cteClosed {
@@ -315,6 +317,7 @@ func (s *scanner) step() (problem string) {
 		s.expectType = expect
 		return ""
 	case tokCast:
+		s.compute()
 		s.after(tokCast, kwNone, false, cteNone)
 		s.expectType = true
 		return ""
@@ -383,6 +386,14 @@ func (s *scanner) runsCalls() bool {
 		return s.queries || s.createIndex || s.alters
 	}
 	return true
+}
+
+// compute notes that a query computes something.
+func (s *scanner) compute() {
+	switch s.role {
+	case roleRead, roleExplain, roleDML:
+		s.computes = true
+	}
 }
 
 // hidesCode notes that the statement runs code that nothing in it names. The
@@ -483,7 +494,7 @@ func (s *scanner) analysis() *Analysis {
 	a := &Analysis{
 		Effect: Effect{s.class, s.cause, s.reason, s.writes, s.schema, s.taints || s.nameTaints, s.locks},
 		Sure:   Effect{s.sure.class, s.sure.cause, s.sure.reason, s.sure.writes, s.sure.schema, s.taints, s.locks},
-		Tx:     s.tx, Cleans: s.cleans, Opaque: s.opaque,
+		Tx:     s.tx, Cleans: s.cleans, Opaque: s.opaque, Computes: s.computes,
 		Backslash: s.lex.backslash,
 	}
 	if !s.long {

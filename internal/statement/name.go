@@ -12,6 +12,11 @@ func (s *scanner) name() {
 	}
 	head, afterDot := s.headWord, s.prev == tokDot
 	s.headWord = false
+	switch kw {
+	case kwSelect, kwValues, kwNull, kwTrue, kwFalse:
+	default:
+		s.compute()
+	}
 	if kw != kwNone {
 		s.keyword(kw)
 	}

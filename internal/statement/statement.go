@@ -135,6 +135,10 @@ type Analysis struct {
 	// leads to: the system catalog, in which functions and casts look things up.
 	Opaque bool
 
+	// Computes reports whether a query has more in it than literals and
+	// parameters: operators and casts of built-in names may be the user's.
+	Computes bool
+
 	// Backslash reports whether an ordinary literal has a backslash: with
 	// standard_conforming_strings off the text would mean something else.
 	Backslash bool

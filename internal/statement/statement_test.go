@@ -401,6 +401,21 @@ func TestAdvisoryLocksOfTheSession(t *testing.T) {
 	}
 }
 
+func TestQueriesThatComputeNothing(t *testing.T) {
+	for sql, want := range map[string]bool{
+		"SELECT 1": false, "select $1, 'x', NULL, (true);": false, "VALUES (1, 2), ($1, 'x')": false, "/* - */ SELECT 1 -- + 2": false,
+		"SET x = 1": false, "SHOW x": false, "BEGIN": false,
+		"SELECT 1 + 1": true, "SELECT -1": true, "SELECT '1'::int": true, "SELECT CAST('1' AS int)": true, "SELECT date '2024-01-01'": true,
+		"SELECT 1 LIKE 2": true, "SELECT 1 IN (2)": true, "SELECT 1 UNION SELECT 2": true, "SELECT ARRAY[1]": true, "SELECT CASE 1 WHEN 2 THEN 3 END": true,
+		"VALUES (1) ORDER BY 1": true, "SELECT 1; SELECT 1 + 1": true, "SET x = 1; SELECT 1 + 1": true, "EXPLAIN ANALYZE SELECT 1 + 1": true,
+		"COPY (SELECT 1 + 1) TO STDOUT": true,
+	} {
+		if got := Analyze(sql).Computes; got != want {
+			t.Errorf("%s: computes %v, want %v", sql, got, want)
+		}
+	}
+}
+
 func TestOnlyDiscardAllAloneCleans(t *testing.T) {
 	for sql, want := range map[string]bool{
 		"DISCARD ALL": true, "discard all;": true, "/* x */ DISCARD\nALL ; -- y": true,
