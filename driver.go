@@ -262,9 +262,11 @@ func Invalidate(db *sql.DB, tables ...string) error {
 
 // Explanation says what the driver would do with a text.
 type Explanation struct {
-	Verdict string   // "private", "joinable" or "holdable"
-	Reason  string   // in plain words; empty for what is holdable
-	Tables  []string // what the answer depends on, views resolved; what a write may change
+	Verdict string // "private", "joinable" or "holdable"
+	Reason  string // in plain words; empty for what is holdable
+	// Tables are those that the answer depends on, views resolved, and that a
+	// write may change. What a function reads inside is not among them.
+	Tables []string
 }
 
 // Explain returns the verdict on a text, without running it. It asks the

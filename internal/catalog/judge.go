@@ -253,15 +253,20 @@ func (j *judge) relation(name string, rel *relation, via string) {
 	j.takes(def, ", through the view "+name)
 }
 
+// ChangesSession reports whether a write to a table that the text names may run
+// what leaves the session changed.
+func (s *Snapshot) ChangesSession(a *statement.Analysis) bool {
+	return slices.ContainsFunc(a.Tables, func(name string) bool {
+		rel := s.relations[name]
+		return rel != nil && rel.changes
+	})
+}
+
 // touches finds what a statement that writes may change: every table it names
 // and what follows those. Where anything else may be written too, or nothing
 // that is written is known, it is everything.
 func (j *judge) touches(a *statement.Analysis) {
-	for _, name := range a.Tables {
-		if rel, ok := j.s.relations[name]; ok {
-			j.v.Taints = j.v.Taints || rel.changes
-		}
-	}
+	j.v.Taints = j.v.Taints || j.s.ChangesSession(a)
 	if j.v.Schema {
 		j.v.All = true
 		return
