@@ -461,6 +461,14 @@ func readPgxCatalog(ctx context.Context, pg *pgx.Conn) (out []catalog.Row, err e
 
 func (c *conn) explain(ctx context.Context, query string) (Explanation, error) {
 	t := newText(query)
+	if t.Backslash && !c.k.standardStrings.Load() { // a session tells
+		if _, err := c.own(ctx); err != nil {
+			return Explanation{}, err
+		}
+		if !c.k.standardStrings.Load() {
+			return Explanation{Verdict: statement.Private.String(), Reason: "has a backslash in a literal, and standard_conforming_strings is not on"}, nil
+		}
+	}
 	if !t.plain && t.Sure.Class == statement.Private {
 		// The catalog cannot change the verdict, but it knows the tables.
 		if s := c.k.snapshot.Load(); s == nil || !c.k.current(s, c.k.memo.now()) {
@@ -472,6 +480,9 @@ func (c *conn) explain(ctx context.Context, query string) (Explanation, error) {
 	j, err := c.judge(ctx, t, c.k.memo.now())
 	if err != nil {
 		return Explanation{}, err
+	}
+	if c.k.foreignEncoding.Load() {
+		return Explanation{Verdict: statement.Private.String(), Reason: "is sent in an encoding whose characters may have a backslash in them"}, nil
 	}
 	if s := c.k.snapshot.Load(); j.snap == nil && !t.plain && s != nil {
 		j = c.k.judgeUnder(t, s)

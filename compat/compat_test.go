@@ -331,17 +331,30 @@ func (r *run) dump() string {
 	// Temporary tables belong to sessions, and go with them.
 	const ours = ` !~ '^(pg_|information_schema$)'`
 	dump := slices.Concat(
-		list(`SELECT format('%s %s.%s.%s %s %s %s', c.relkind, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
-				a.attnotnull, pg_get_expr(d.adbin, d.adrelid))
+		list(`SELECT format('%s %s.%s.%s %s %s %s %s%s', c.relkind, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+				a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attgenerated)
 			FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 			LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
 			WHERE a.attnum > 0 AND NOT a.attisdropped AND n.nspname`+ours+` ORDER BY n.nspname, c.relname, a.attnum`),
-		list(`SELECT format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(c.oid))
+		list(`SELECT format('%s %s %s', coalesce(nullif(contypid, 0)::regtype::text, conrelid::regclass::text), conname, pg_get_constraintdef(c.oid))
 			FROM pg_constraint c JOIN pg_namespace n ON n.oid = connamespace WHERE n.nspname`+ours+` ORDER BY 1`),
 		list(`SELECT pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 			JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname`+ours+` ORDER BY 1`),
-		list(`SELECT pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-			WHERE p.prokind IN ('f', 'p') AND n.nspname`+ours+` ORDER BY p.oid::regprocedure::text`),
+		list(`SELECT CASE WHEN p.prokind IN ('f', 'p') THEN pg_get_functiondef(p.oid) ELSE format('%s %s', p.prokind, p.oid::regprocedure) END
+			FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname`+ours+` ORDER BY p.oid::regprocedure::text`),
+		list(`WITH ours AS (SELECT c.* FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname`+ours+`)
+			SELECT format('%s %s %s %s %s %s %s %s', relkind, oid::regclass, relpersistence, relrowsecurity, relforcerowsecurity,
+				relacl, obj_description(oid, 'pg_class'), CASE WHEN relkind IN ('v', 'm') THEN pg_get_viewdef(oid) END) FROM ours
+			UNION ALL SELECT format('trigger %s %s', tgenabled, pg_get_triggerdef(t.oid)) FROM pg_trigger t JOIN ours c ON c.oid = tgrelid
+				WHERE NOT tgisinternal
+			UNION ALL SELECT pg_get_ruledef(r.oid) FROM pg_rewrite r JOIN ours c ON c.oid = ev_class WHERE rulename <> '_RETURN'
+			UNION ALL SELECT format('policy %s', p) FROM pg_policies p
+			UNION ALL SELECT format('type %s %s %s %s %s %s', typtype, t.oid::regtype, nullif(typbasetype, 0)::regtype, typnotnull, typdefault,
+					(SELECT array_agg(enumlabel ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = t.oid))
+				FROM pg_type t JOIN pg_namespace n ON n.oid = typnamespace WHERE typtype NOT IN ('b', 'c') AND n.nspname`+ours+`
+			UNION ALL SELECT format('schema %s', nspname) FROM pg_namespace WHERE nspname`+ours+`
+			UNION ALL SELECT format('extension %s %s', extname, extversion) FROM pg_extension
+			ORDER BY 1`),
 		list(`SELECT format('sequence %s.%s %s', schemaname, sequencename, last_value) FROM pg_sequences ORDER BY 1`),
 		// What a program forgets to give back would lock out the next one.
 		list(`SELECT format('lock %s %s %s', locktype, mode, objid) FROM pg_locks
@@ -354,4 +367,49 @@ func (r *run) dump() string {
 		}
 	}
 	return strings.Join(dump, "\n")
+}
+
+func TestDumpShowsWhatAProgramLeaves(t *testing.T) {
+	r := &run{T: t, driver: "pgx", dsn: pgtest.Database(t), start: time.Now()}
+	r.db = r.open()
+	before := r.dump()
+	for _, statement := range []string{
+		`CREATE TABLE t (id bigserial, n int, CHECK (n > 0))`,
+		`INSERT INTO t (n) VALUES (1)`,
+		`SELECT nextval('t_id_seq')`,
+		`CREATE INDEX i ON t (n)`,
+		`ALTER TABLE t ADD g int GENERATED ALWAYS AS IDENTITY`,
+		`COMMENT ON TABLE t IS 'c'`,
+		`GRANT SELECT ON t TO public`,
+		`CREATE VIEW v AS SELECT id FROM t`,
+		`CREATE OR REPLACE VIEW v AS SELECT id FROM t WHERE n > 1`,
+		`CREATE MATERIALIZED VIEW m AS SELECT n FROM t`,
+		`INSERT INTO t (n) VALUES (2)`,
+		`REFRESH MATERIALIZED VIEW m`,
+		`CREATE TYPE e AS ENUM ('a', 'c')`,
+		`ALTER TYPE e ADD VALUE 'b' BEFORE 'c'`,
+		`CREATE TYPE pair AS (a int, b e)`,
+		`ALTER TYPE pair ADD ATTRIBUTE c text`,
+		`CREATE DOMAIN d AS int`,
+		`ALTER DOMAIN d SET DEFAULT 1`,
+		`ALTER DOMAIN d ADD CHECK (VALUE > 0)`,
+		`CREATE TYPE span AS RANGE (subtype = date)`,
+		`ALTER TABLE t ENABLE ROW LEVEL SECURITY`,
+		`CREATE POLICY p ON t USING (n > 1)`,
+		`ALTER POLICY p ON t USING (n > 2)`,
+		`CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'`,
+		`CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`,
+		`CREATE AGGREGATE total(int) (sfunc = int4pl, stype = int)`,
+		`CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()`,
+		`ALTER TABLE t DISABLE TRIGGER tr`,
+		`CREATE RULE ru AS ON DELETE TO t DO INSTEAD NOTHING`,
+		`CREATE SCHEMA s`,
+	} {
+		r.exec(statement)
+		after := r.dump()
+		if after == before {
+			t.Errorf("not seen: %s", statement)
+		}
+		before = after
+	}
 }

@@ -3,14 +3,13 @@
 //
 //	go run ./examples/explain -dsn postgres://… < queries.sql
 //
-// Statements are read from standard input, each ended by a semicolon at the
-// end of a line. The server's catalog decides what the text cannot. Without
-// -dsn it is that of COALESCE_TEST_DSN or DATABASE_URL, or an empty PostgreSQL
-// started for this, which knows none of your tables.
+// Statements are read from standard input, each ended by a semicolon. The
+// server's catalog decides what the text cannot. Without -dsn it is that of
+// COALESCE_TEST_DSN or DATABASE_URL, or an empty PostgreSQL started for this,
+// which knows none of your tables.
 package main
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"flag"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/coalesce-pgx/coalesce"
 	"github.com/coalesce-pgx/coalesce/internal/pgtest"
+	"github.com/coalesce-pgx/coalesce/internal/statement"
 )
 
 func main() {
@@ -60,39 +60,16 @@ func run(ctx context.Context, dsn string, in io.Reader, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer table.Flush()
 	fmt.Fprintln(table, "VERDICT\tTABLES\tREASON\tSTATEMENT")
-	return statements(in, func(query string) error {
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return err
+	}
+	for _, query := range statement.Split(string(text)) {
 		e, err := coalesce.Explain(ctx, db, query)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", e.Verdict, strings.Join(e.Tables, ","), e.Reason, strings.Join(strings.Fields(query), " "))
-		return nil
-	})
-}
-
-// statements calls do with each statement of in.
-func statements(in io.Reader, do func(string) error) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 1<<20)
-	var query strings.Builder
-	flush := func() error {
-		q := strings.TrimSpace(query.String())
-		query.Reset()
-		if q == "" {
-			return nil
-		}
-		return do(q)
 	}
-	for lines.Scan() {
-		fmt.Fprintln(&query, lines.Text())
-		if strings.HasSuffix(strings.TrimSpace(lines.Text()), ";") {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return err
-	}
-	return flush()
+	return nil
 }

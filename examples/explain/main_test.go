@@ -6,7 +6,7 @@ import (
 )
 
 func TestEachStatementIsExplained(t *testing.T) {
-	in := "SELECT 1;\nSELECT\n  nextval('s');\n\nSELECT now()"
+	in := "SELECT ';\n' -- one;\n; SELECT\n  nextval('s');\n\nSELECT now()"
 	var out strings.Builder
 	if err := run(t.Context(), "", strings.NewReader(in), &out); err != nil {
 		t.Fatal(err)

@@ -73,6 +73,9 @@ func checkInvariants(t *testing.T, sql string) *Analysis {
 			t.Errorf("%q: %+v\nnormal form %q: %+v", sql, a, n.form(), normal)
 		}
 	}
+	if parts := Split(sql); len(parts) > 1 && a.Cause != CauseUnparsed && a.Cause != CauseTooLong && a.Cause != CauseSeveral {
+		t.Errorf("%q is one statement, and yet split into %q", sql, parts)
+	}
 	if again := Analyze(sql); !reflect.DeepEqual(a, again) {
 		t.Errorf("%q: %+v, then %+v", sql, a, again)
 	}

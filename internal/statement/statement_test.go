@@ -634,3 +634,26 @@ func TestConcurrentAnalysesAgree(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+func TestSplitCutsWherePostgreSQLDoes(t *testing.T) {
+	for _, want := range [][]string{
+		nil,
+		{"SELECT 1"},
+		{"SELECT 1;", "SELECT 2;", "SELECT 3"},
+		{"-- one;\nSELECT 1;", "/* two; /* nested; */ ; */ SELECT 2 -- here;\n;"},
+		{"SELECT ';', E'\\';', U&';', \";\", U&\";\", $$;$$, $a$;$$;$a$;", "SELECT $1;"},
+		{"CREATE RULE r AS ON DELETE TO t DO (INSERT INTO u VALUES (1); DELETE FROM v);", "SELECT 1"},
+		{"CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; SELECT 2; END;", "BEGIN;", "END;"},
+		{"CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS $f$ BEGIN RETURN 1; END $f$;", "SELECT f()"},
+		{"SELECT ) ;", "SELECT \\ \"\" ;", "SELECT 1"},
+		{"SELECT 1;", "SELECT 'never; closed;"},
+		{"SELECT 1;", "SELECT /* never; closed;"},
+	} {
+		if got := Split(strings.Join(want, "\n ")); !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+	if got := Split("; /* none; */ ;\n-- the end;\n"); len(got) > 0 {
+		t.Errorf("got %q of a text without statements", got)
+	}
+}
