@@ -2,6 +2,7 @@ package coalesce
 
 import (
 	"database/sql"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -171,6 +172,61 @@ func FuzzDSN(f *testing.F) {
 		}
 		if errWant == nil && (want.Host != got.Host || want.Port != got.Port || want.User != got.User || want.Password != got.Password || want.Database != got.Database || len(want.RuntimeParams) != len(got.RuntimeParams)) {
 			t.Errorf("%q and the rest %q mean different things to pgx", dsn, rest)
+		}
+	})
+}
+
+// FuzzDSNPassword checks that no error shows the password of a DSN, right or
+// malformed, and that what looks like an option of ours is one or fails.
+func FuzzDSNPassword(f *testing.F) {
+	for name, opt := range dsnOptions {
+		for form := range uint8(8) {
+			f.Add(form, " '\\", name, opt.allowed)
+			f.Add(form, "/?#@%", name, "1")
+			f.Add(form, "'", name, "'1") // a quote too few
+		}
+	}
+	for _, option := range []string{"coalesce_tll=30s", "Coalesce=on", "coalesce_=", "sslmode=wrong", "connect_timeout='", "port=x", "target_session_attrs=?", "sslrootcert=/nope", "host=a,b:", "sslmode='x", "user=a b"} {
+		name, value, _ := strings.Cut(option, "=")
+		for form := range uint8(8) {
+			f.Add(form, ":", name, value)
+		}
+	}
+	f.Fuzz(func(t *testing.T, form uint8, middle, name, value string) {
+		// Its ends are looked for: a part of it may be a word of the error's.
+		password := "zqj" + middle + "jqz"
+		isURL, escaped, last := form&1 != 0, form&2 != 0, form&4 != 0
+		if !escaped && strings.ContainsAny(middle, "=") {
+			return // the rest of it is the value of something else
+		}
+		escape := func(s string) string { return s }
+		if escaped && isURL {
+			escape = url.QueryEscape
+		} else if escaped {
+			escape = func(s string) string { return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'" }
+		}
+		option := name + "=" + escape(value)
+		if isURL && escaped {
+			option = escape(name) + "=" + escape(value)
+		}
+		var dsn string
+		switch {
+		case isURL && last:
+			dsn = "postgres://u@h/d?" + option + "&password=" + escape(password)
+		case isURL:
+			dsn = "postgres://u:" + strings.ReplaceAll(escape(password), "+", "%20") + "@h/d?" + option
+		case last:
+			dsn = "host=h " + option + " password=" + escape(password)
+		default:
+			dsn = "host=h password=" + escape(password) + " " + option
+		}
+		_, err := (&Driver{}).OpenConnector(dsn)
+		if err != nil && (strings.Contains(err.Error(), "zqj") || strings.Contains(err.Error(), "jqz")) {
+			t.Errorf("%q: the error shows the password: %v", dsn, err)
+		}
+		_, known := dsnOptions[name]
+		if escaped && !known && plain.MatchString(name) && strings.HasPrefix(strings.ToLower(name), "coalesce") && (err == nil || !strings.Contains(err.Error(), name)) {
+			t.Errorf("%q: got %v, want an error that names %q", dsn, err, name)
 		}
 	})
 }

@@ -114,7 +114,7 @@ func (k *keyer) arg(i int) error {
 	v := k.args[i].Value
 	switch v := v.(type) {
 	case pgx.QueryExecMode:
-		k.buf = append(k.buf, tagMode, byte(v))
+		k.buf = appendUint(append(k.buf, tagMode), uint64(v))
 		return nil
 	case pgx.QueryResultFormats:
 		k.buf = appendUint(append(k.buf, tagFormats), uint64(len(v)))

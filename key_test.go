@@ -2,6 +2,7 @@ package coalesce
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -240,23 +241,58 @@ func TestTextScopeAndWayOfAskingAreInTheKey(t *testing.T) {
 	}
 }
 
-// FuzzKeyIsInjective builds two argument lists from the input and checks that
-// they have one key only if they are the same.
+// FuzzKeyIsInjective builds two reads from the input and checks that they have
+// one key only if they are the same.
 func FuzzKeyIsInjective(f *testing.F) {
-	f.Add([]byte("a|b,c"), []byte("a,b|c"), uint8(1), uint8(1))
-	f.Add([]byte{0, 0, 0}, []byte{0, 0}, uint8(0), uint8(3))
-	f.Fuzz(func(t *testing.T, x, y []byte, shapeX, shapeY uint8) {
-		ax, ay := shape(x, shapeX), shape(y, shapeY)
-		same := reflect.DeepEqual(ax, ay)
-		if got := keyOf(t, "", ax...) == keyOf(t, "", ay...); got != same {
-			t.Errorf("%#v and %#v: one key is %v", ax, ay, got)
+	one, long := "SELECT $1", bytes.Repeat([]byte("a"), 256)
+	for _, s := range []struct {
+		texts, scopes, args [2]string
+		how                 [2]uint8 // lowest bit: prepared
+	}{
+		{args: [2]string{"a|b,c", "a,b|c"}, how: [2]uint8{2, 2}},
+		{args: [2]string{"\x00\x00\x00", "\x00\x00"}, how: [2]uint8{0, 6}},
+		{args: [2]string{"a", "a"}, how: [2]uint8{0, 1}},
+		{args: [2]string{string(long), ""}, how: [2]uint8{12, 12}},
+		{args: [2]string{"a", "a"}, how: [2]uint8{12, 14}},
+		{args: [2]string{"a,b", "a"}, how: [2]uint8{16, 16}},
+		{args: [2]string{"c", "bc"}, scopes: [2]string{"ab", "a"}},
+		{args: [2]string{"", ""}, scopes: [2]string{"a", "b"}},
+		{texts: [2]string{"/*a*/ " + one, one + ";"}},
+		{texts: [2]string{"SELECT 'a'", "SELECT 'A'"}},
+		{texts: [2]string{"SELECT 'a' 'b'", "SELECT 'a'\n'b'"}},
+	} {
+		for i := range s.texts {
+			s.texts[i] = cmp.Or(s.texts[i], one)
+		}
+		f.Add(s.texts[0], s.texts[1], s.scopes[0], s.scopes[1], []byte(s.args[0]), []byte(s.args[1]), s.how[0], s.how[1])
+	}
+	f.Fuzz(func(t *testing.T, textX, textY, scopeX, scopeY string, x, y []byte, shapeX, shapeY uint8) {
+		type read struct {
+			text     [32]byte // what the text means
+			scope    string
+			prepared bool
+			args     []any
+		}
+		ofRead := func(text, scope string, arg []byte, how uint8) (read, string) {
+			a := statement.Analyze(text)
+			r := read{a.Key, scope, how&1 != 0, shape(arg, how>>1)}
+			var k keyer
+			if _, err := k.build(a, scope, r.prepared, namedArgs(r.args)); err != nil {
+				t.Fatalf("build(%#v): %v", r.args, err)
+			}
+			return r, string(k.key())
+		}
+		rx, keyX := ofRead(textX, scopeX, x, shapeX)
+		ry, keyY := ofRead(textY, scopeY, y, shapeY)
+		if one := keyX == keyY; one != reflect.DeepEqual(rx, ry) {
+			t.Errorf("%q, %q, %v, %#v and\n%q, %q, %v, %#v: one key is %v", textX, scopeX, rx.prepared, rx.args, textY, scopeY, ry.prepared, ry.args, one)
 		}
 	})
 }
 
 func shape(b []byte, shape uint8) (args []any) {
 	for _, part := range bytes.Split(b, []byte(",")) {
-		switch shape % 6 {
+		switch shape % 9 {
 		case 0:
 			args = append(args, string(part))
 		case 1:
@@ -269,8 +305,14 @@ func shape(b []byte, shape uint8) (args []any) {
 			args = append(args, status(part))
 		case 5:
 			args = append(args, nil)
+		case 6:
+			args = append(args, pgx.QueryExecMode(len(part)))
+		case 7:
+			args = append(args, pgx.QueryResultFormats{int16(len(part)), 1})
+		case 8:
+			args = append(args, pgx.NamedArgs{string(part): string(part)})
 		}
-		shape = shape/6 + shape*5
+		shape = shape/9 + shape*5
 	}
 	return args
 }

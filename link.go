@@ -229,7 +229,9 @@ func (l *link) cancelQuery(ctx context.Context) bool {
 func (l *link) expose() *pgx.Conn {
 	if l.pg != nil && !l.exposed {
 		l.exposed, l.tainted = true, true
-		l.pg.PgConn().Frontend().Trace(raiser{l.k}, pgproto3.TracerOptions{SuppressTimestamps: true})
+		if !l.dead() { // else pgx may still be using it to close the connection
+			l.pg.PgConn().Frontend().Trace(raiser{l.k}, pgproto3.TracerOptions{SuppressTimestamps: true})
+		}
 	}
 	return l.pg
 }
@@ -237,7 +239,9 @@ func (l *link) expose() *pgx.Conn {
 func (l *link) conceal() {
 	if l.exposed {
 		l.exposed = false
-		l.pg.PgConn().Frontend().Untrace()
+		if !l.dead() {
+			l.pg.PgConn().Frontend().Untrace()
+		}
 		l.dirty.all = l.dirty.all || l.txOpen()
 		l.k.raiseAll(mayBeDDL)
 	}

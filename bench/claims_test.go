@@ -22,7 +22,6 @@ func until(t *testing.T, what string, cond func() bool) {
 }
 
 func TestBurstIsOneQueryOnOneConnection(t *testing.T) {
-	const callers = 2000 // the race detector allows 8000 goroutines
 	dsn := database(t)
 	w := new(wire)
 	db := w.coalesce(t, dsn, coalesce.Config{})

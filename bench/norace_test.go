@@ -2,4 +2,7 @@
 
 package bench
 
-const raceMemory = 1
+const (
+	raceMemory = 1
+	callers    = 10_000
+)

@@ -2,5 +2,9 @@
 
 package bench
 
-// The race detector has the allocator give values of 8 bytes 16.
-const raceMemory = 1.4
+// The race detector has the allocator give values of 8 bytes 16, and allows
+// 8000 goroutines.
+const (
+	raceMemory = 1.4
+	callers    = 2000
+)

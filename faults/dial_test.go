@@ -2,6 +2,7 @@ package faults
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -40,6 +41,9 @@ func TestServerThatTakesNoConnectionIsTriedOnceAtATime(t *testing.T) {
 			plain := w.open(t, "pgx", clientOptions{})
 			shared := w.open(t, "coalesce-pgx", clientOptions{})
 			stream := w.open(t, "coalesce-pgx", clientOptions{config: tiny})
+			known := w.open(t, "coalesce-pgx", clientOptions{config: tiny})
+			known.SetMaxIdleConns(0)
+			known.warm() // its result is known to be too big
 			heal := sync.OnceFunc(f.strike(t, w))
 			t.Cleanup(heal)
 
@@ -50,6 +54,12 @@ func TestServerThatTakesNoConnectionIsTriedOnceAtATime(t *testing.T) {
 			t.Logf("pgx: %v", want)
 			same(t, "a read", shared.read(bg).String(), want.String())
 			same(t, "a read of a big result", stream.read(bg).String(), want.String())
+			same(t, "a read whose result is known to be big", known.read(bg).String(), want.String())
+			e, err := coalesce.Explain(bg, shared.DB, truth)
+			same(t, "Explain", describe(err), describe(want.err))
+			if told := fmt.Sprint(e, err, want); strings.Contains(told, password) {
+				t.Errorf("the password is in %s", told)
+			}
 			for what, call := range map[string]func(*client) error{
 				"Ping":    func(c *client) error { return c.PingContext(bg) },
 				"Prepare": func(c *client) error { _, err := c.Prepare(truth); return err },
@@ -60,9 +70,10 @@ func TestServerThatTakesNoConnectionIsTriedOnceAtATime(t *testing.T) {
 			}
 			failTogether(t, w, shared, want)
 			retryAll(t, shared, want)
+			retryAll(t, known, want)
 
 			heal()
-			for _, c := range []*client{plain, shared, stream} {
+			for _, c := range []*client{plain, shared, stream, known} {
 				if o := c.read(bg); o.err != nil {
 					t.Errorf("the first read after the recovery: %v", o)
 				}

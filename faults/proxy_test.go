@@ -40,6 +40,7 @@ type proxy struct {
 	quota    int           // holds the link on which more bytes have passed; 0: none
 	delay    time.Duration // of everything that passes
 	deaf     bool          // to those who want a query cancelled: what they say is lost
+	unheard  int           // how often a client said something that was held or lost
 }
 
 // link is one connection through the proxy. Its fields are guarded by proxy.mu.
@@ -175,6 +176,12 @@ func (p *proxy) dialled() int {
 	return p.dials
 }
 
+func (p *proxy) said() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unheard
+}
+
 // turn changes the fate of the links that have one of these.
 func (p *proxy) turn(to fate, from ...fate) {
 	p.mu.Lock()
@@ -263,6 +270,7 @@ func (l *link) serve() {
 		l.turnLocked(lost)
 	}
 	upstream := p.upstream
+	l.hearLocked()
 	admitted := l.settledLocked()
 	p.mu.Unlock()
 	if !admitted {
@@ -309,6 +317,9 @@ func (l *link) pump(to io.Writer, from io.Reader, answers bool) {
 // forward sends b on, as far as a trap lets it, and returns the rest.
 func (l *link) forward(to io.Writer, b []byte, answers bool) (rest []byte, ok bool) {
 	l.p.mu.Lock()
+	if !answers {
+		l.hearLocked()
+	}
 	for l.fate == held {
 		l.p.changed.Wait()
 	}
@@ -338,6 +349,13 @@ func (l *link) forward(to io.Writer, b []byte, answers bool) (rest []byte, ok bo
 		l.p.mu.Unlock()
 	}
 	return b[n:], true
+}
+
+// hearLocked notes what the client said if it does not pass.
+func (l *link) hearLocked() {
+	if l.fate == held || l.fate == lost {
+		l.p.unheard++
+	}
 }
 
 // lookLocked returns how much of b passes before a trap holds the link.

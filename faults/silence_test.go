@@ -73,23 +73,27 @@ func TestSilenceKeepsNobodyBeyondTheirContext(t *testing.T) {
 	w := newWorld(t, pgtest.Options{})
 	for _, s := range silences {
 		for _, part := range []struct {
-			name string
-			test func(silence, *testing.T, *world)
+			name     string
+			test     func(silence, *testing.T, *world, clientOptions)
+			maxConns int
 		}{
-			{"everybody-may-leave", silence.testLeaving},
-			{"other-reads-go-on", silence.testOthers},
-			{"close-ends-it", silence.testClose},
+			{"everybody-may-leave", silence.testLeaving, 0},
+			{"everybody-may-leave-the-only-place", silence.testLeaving, 1},
+			{"other-reads-go-on", silence.testOthers, 0},
+			{"other-reads-go-on-in-two-places", silence.testOthers, 2},
+			{"close-ends-it", silence.testClose, 0},
+			{"close-ends-it-in-the-only-place", silence.testClose, 1},
 		} {
 			t.Run(s.name+"/"+part.name, func(t *testing.T) {
 				w.leavesNothing(t)
 				t.Cleanup(func() { s.heal(w) })
-				part.test(s, t, w)
+				part.test(s, t, w, clientOptions{config: coalesce.Config{MaxConns: part.maxConns}})
 			})
 		}
 	}
 }
 
-func (s silence) testLeaving(t *testing.T, w *world) {
+func (s silence) testLeaving(t *testing.T, w *world, opt clientOptions) {
 	plain := w.open(t, "pgx", clientOptions{})
 	ctx, cancel := context.WithCancel(bg)
 	got := s.begun(t, w, plain, ctx)
@@ -103,7 +107,7 @@ func (s silence) testLeaving(t *testing.T, w *world) {
 	tries := s.triesUntilWell(t, plain)
 	plain.Close()
 
-	c := w.open(t, "coalesce-pgx", clientOptions{})
+	c := w.open(t, "coalesce-pgx", opt)
 	leaderCtx, leaderLeaves := context.WithCancel(bg)
 	leader := s.begun(t, w, c, leaderCtx)
 	waiterCtx, waiterLeaves := context.WithCancel(bg)
@@ -163,11 +167,11 @@ func (s silence) triesUntilWell(t *testing.T, c *client) int {
 	return 0
 }
 
-func (s silence) testOthers(t *testing.T, w *world) {
+func (s silence) testOthers(t *testing.T, w *world, opt clientOptions) {
 	if s.dial {
 		return // there are no others until the first has got through
 	}
-	c := w.open(t, "coalesce-pgx", clientOptions{})
+	c := w.open(t, "coalesce-pgx", opt)
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	silent := s.begun(t, w, c, ctx)
@@ -184,8 +188,8 @@ func (s silence) testOthers(t *testing.T, w *world) {
 	receive(t, silent)
 }
 
-func (s silence) testClose(t *testing.T, w *world) {
-	c := w.open(t, "coalesce-pgx", clientOptions{})
+func (s silence) testClose(t *testing.T, w *world, opt clientOptions) {
+	c := w.open(t, "coalesce-pgx", opt)
 	got := s.begun(t, w, c, bg)
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close() }()

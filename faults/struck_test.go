@@ -80,7 +80,9 @@ func TestFaultIsTheLeadersAndTheWaitersGetASuccessor(t *testing.T) {
 				t.Logf("pgx: %v; again: %v", plain[0], plain[1])
 				want := sentAgain(plain)
 				sameOutcomes(t, "alone", f.alone(t, w, w.open(t, "coalesce-pgx", opt)), want)
-				f.together(t, w, w.open(t, "coalesce-pgx", opt.with(crowd)), want)
+				for _, crowd := range []coalesce.Config{crowd, freeCrowd} {
+					f.together(t, w, w.open(t, "coalesce-pgx", opt.with(crowd)), want)
+				}
 				sameOutcomes(t, "a big result", f.alone(t, w, w.open(t, "coalesce-pgx", opt.with(tiny))), plain)
 
 				plain = f.alone(t, w, w.open(t, "pgx", opt).prepared())
@@ -131,8 +133,12 @@ func (f fault) alone(t *testing.T, w *world, c *client) (got [2]outcome) {
 	return got
 }
 
-// crowd has one server connection for all, and holds what it may.
-var crowd = coalesce.Config{MaxConns: 1, TTL: coalesce.DefaultTTL}
+// A crowd has one server connection for all, or as many as it likes, and holds
+// what it may.
+var (
+	crowd     = coalesce.Config{MaxConns: 1, TTL: coalesce.DefaultTTL}
+	freeCrowd = coalesce.Config{TTL: coalesce.DefaultTTL}
+)
 
 // together lets a fault befall the read of many callers.
 func (f fault) together(t *testing.T, w *world, c *client, want [2]outcome) {

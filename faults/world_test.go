@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -334,9 +335,15 @@ func receive[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
-// describe is all of an error that a program can match.
+// localPort is what two connections' errors differ in by nature.
+var localPort = regexp.MustCompile(`127\.0\.0\.1:\d+->`)
+
+// describe is all of an error that a program can match, and what it says.
 func describe(err error) string {
 	var b strings.Builder
+	if err != nil {
+		fmt.Fprintf(&b, "%q: ", localPort.ReplaceAllString(err.Error(), "->"))
+	}
 	describeTypes(&b, err)
 	for _, is := range []error{
 		context.Canceled, context.DeadlineExceeded, sql.ErrConnDone, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF,

@@ -2,6 +2,8 @@ package statement
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -43,5 +45,62 @@ func BenchmarkAnalyze(b *testing.B) {
 				Analyze(c.sql)
 			}
 		})
+	}
+}
+
+// hostile are texts made of one thing again and again, by what that is.
+var hostile = map[string]string{
+	"comments-open":    "/*",
+	"comments":         "/**/",
+	"hints":            "/*+*/",
+	"line-comments":    "--\n",
+	"parentheses-open": "(",
+	"parentheses":      "()",
+	"brackets":         "a[1]",
+	"brackets-open":    "[",
+	"dollar-tags":      "$a$b$c$d",
+	"dollar-quotes":    "$a$b$a$,",
+	"dollars":          "$a",
+	"quotes":           "''",
+	"quotes-apart":     "'' \n--\n ",
+	"quotes-joined":    "'a'\n",
+	"escapes":          `E'\'',`,
+	"identifiers":      `""""`,
+	"names":            `"a".`,
+	"dots":             ".a",
+	"casts":            "::a",
+	"operators":        "@-",
+	"signs":            "+-",
+	"almost-comments":  "- -/ *",
+	"named-operators":  "OPERATOR(a.+)",
+	"exponents":        "1e+",
+	"semicolons":       ";",
+	"statements":       "DO ;ROLLBACK WORK;",
+	"windows":          "over(a order ",
+	"between":          "between(a b ",
+	"aliases":          " as (a b",
+	"CTEs":             "with a as (",
+}
+
+// hostileText is n bytes of a statement with such a text in it.
+func hostileText(unit string, n int) string {
+	const head = "SELECT 1 "
+	return head + strings.Repeat(unit, (n-len(head))/len(unit))
+}
+
+// BenchmarkHostile shows whether time grows in line with length. Texts of 1 MB
+// are private, and looked at for what they may change.
+func BenchmarkHostile(b *testing.B) {
+	for _, name := range slices.Sorted(maps.Keys(hostile)) {
+		for _, size := range []int{64 << 10, 256 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("%s/%dkB", name, size>>10), func(b *testing.B) {
+				sql := hostileText(hostile[name], size)
+				b.ReportAllocs()
+				for b.Loop() {
+					Analyze(sql)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(sql)), "ns/byte")
+			})
+		}
 	}
 }

@@ -1,5 +1,10 @@
 package statement
 
+import "hash/maphash"
+
+// seed keeps those who write texts from choosing names that collide.
+var seed = maphash.MakeSeed()
+
 // maxName is the length that PostgreSQL clips identifiers to.
 const maxName = 63
 
@@ -54,11 +59,7 @@ func (s *nameSet) add(b *nameBuffer, start int) {
 		b.buf = b.buf[:start+clip(b.buf[start:])]
 	}
 	name := b.buf[start:]
-	h := uint32(hashStart)
-	for _, c := range name {
-		h = (h ^ uint32(c)) * hashPrime
-	}
-	h ^= h >> 15
+	h := uint32(maphash.Bytes(seed, name))
 	if s.find(b, h, name) {
 		b.buf = b.buf[:start]
 		return

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestSharing(t *testing.T) {
@@ -606,6 +608,55 @@ func TestDeepAndLongTextsReturn(t *testing.T) {
 		many[i] = "t" + string(rune('a'+i%26)) + strings.Repeat("x", i%7) + string(rune('a'+i/26%26)) + string(rune('a'+i/676%26))
 	}
 	Analyze("SELECT " + strings.Join(many, ","))
+}
+
+// Analysis is a matter of a moment. In quadratic time each of the longer texts
+// would take minutes.
+func TestHostileTextsReturn(t *testing.T) {
+	for name, unit := range hostile {
+		for _, size := range []int{MaxLen, 1 << 20} {
+			sql := hostileText(unit, size)
+			done := make(chan *Analysis, 1)
+			go func() { done <- Analyze(sql) }()
+			select {
+			case a := <-done:
+				if len(sql) > MaxLen && a.Class != Private {
+					t.Errorf("%s: %v", name, a.Class)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("%s of %d bytes: no end", name, len(sql))
+			}
+		}
+	}
+}
+
+// Names that a hash without a secret would put into one place of the table.
+func TestNamesCannotBeChosenToCollide(t *testing.T) {
+	var s nameSet
+	var b nameBuffer
+	for i := 0; len(s.names) < 10_000; i++ {
+		name := strconv.AppendInt(nil, int64(i), 36)
+		h := uint32(hashStart)
+		for _, c := range name {
+			h = (h ^ uint32(c)) * hashPrime
+		}
+		if (h^h>>15)%(1<<16) < 128 {
+			start := len(b.buf)
+			b.buf = append(b.buf, name...)
+			s.add(&b, start)
+		}
+	}
+	longest, run := 0, 0
+	for _, slot := range s.slots {
+		run++
+		if slot == 0 {
+			run = 0
+		}
+		longest = max(longest, run)
+	}
+	if longest > 1000 {
+		t.Errorf("%d of %d names are in one run", longest, len(s.names))
+	}
 }
 
 func TestSmallTextsTakeFewAllocations(t *testing.T) {
