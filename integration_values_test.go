@@ -418,15 +418,22 @@ func TestArgumentsMayChangeOnceTheCallHasReturned(t *testing.T) {
 // what it gave: the race detector tells if the flight does too.
 func TestLeaderWhoLeftMayChangeItsArguments(t *testing.T) {
 	t.Parallel()
+	var held atomic.Bool
 	hold := make(chan struct{})
 	f := newFixture(t, setup{pgx: func(c *pgx.ConnConfig) {
 		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			<-hold
+			if held.Load() {
+				<-hold
+			}
 			return new(net.Dialer).DialContext(ctx, network, addr)
 		}
 	}})
 	bytes, slice, pointed := []byte("bytes"), []string{"slice"}, ptr("pointed")
-	// No name in it: the catalog, which could not be loaded either, is not needed.
+	if _, err := coalesce.Explain(bg, f.db, "SELECT 1 + 1"); err != nil { // loads the catalog
+		t.Fatal(err)
+	}
+	held.Store(true)
+	f.db.SetMaxIdleConns(-1)
 	const query = "SELECT $1::bytea::text || $2::text[]::text || $3::text"
 	ctx, cancel := context.WithCancel(bg)
 	leader := askFor[string](ctx, f.db, query, bytes, slice, pointed)

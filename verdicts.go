@@ -192,7 +192,7 @@ func (k *Connector) known(t *text) *judged {
 		if len(t.Tables) > 0 && t.Sure.Cause != statement.CauseNotRead {
 			e.Writes, e.Schema = true, true
 		}
-		if t.Writes && !t.Sure.Schema && (s == nil || s.Snapshot != nil && s.ChangesSession(t.Analysis)) {
+		if t.Writes && s != nil && s.Snapshot != nil && s.ChangesSession(t.Analysis) {
 			e.Taints = true
 		}
 		return &judged{Verdict: catalog.Verdict{Effect: e, All: true}, k: k}
