@@ -99,8 +99,10 @@ type Config struct {
 	// TTL is how long a result is held after it resolved. 0 means DefaultTTL;
 	// negative: reads are joined in flight, and nothing is held.
 	TTL time.Duration
-	// MaxBytes bounds the memory of held results, their keys, and flights
-	// under way. 0 means DefaultMaxBytes; negative: nothing is shared.
+	// MaxBytes bounds the memory of held results, their keys, flights under
+	// way, and results over 64 KiB until the last caller has read or closed
+	// them. A read that finds no room is not shared; an eighth is left to small
+	// ones. 0 means DefaultMaxBytes; negative: nothing is shared.
 	MaxBytes int64
 	// MaxResultBytes bounds one result in memory. A larger one is not shared.
 	// 0 means DefaultMaxResultBytes; negative: nothing is shared.

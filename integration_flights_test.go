@@ -675,6 +675,63 @@ func TestAFloodOfLargeResultsStaysWithinItsMemory(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
+// Callers who do not read on keep what they were given: the start of a result
+// that is too large, or one that was held until others had to be.
+func TestAFloodThatIsReadSlowlyStaysWithinItsMemory(t *testing.T) {
+	const limit, callers = 16 << 20, 48
+	for name, read := range map[string]struct {
+		ctx  context.Context
+		text string
+	}{
+		"too-large": {bg, "SELECT repeat(md5(n::text), 30) FROM generate_series(1, 6000) AS n WHERE n <> -%d"},
+		"held":      {bg, "SELECT repeat(md5(n::text), 30) FROM generate_series(1, 3000) AS n WHERE n <> -%d"},
+		"joined":    {coalesce.TTL(bg, 0), "SELECT n, n::text, n::float8 FROM generate_series(1, 20000) AS n WHERE n <> -%d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, setup{config: coalesce.Config{MaxBytes: limit}})
+			// begin returns by how much the heap has grown when all have their first row.
+			begin := func(db *sql.DB) (grown int64, end func()) {
+				get[int](t, db, "SELECT 1")
+				before := heap()
+				open := make([]*sql.Rows, callers)
+				for i := range open {
+					rows, err := db.QueryContext(read.ctx, fmt.Sprintf(read.text, i))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !rows.Next() {
+						t.Fatal(rows.Err())
+					}
+					open[i] = rows
+				}
+				return heap() - before, func() {
+					for _, rows := range open {
+						rows.Close()
+					}
+				}
+			}
+			// A connection has buffers, whatever the driver does with its rows, and
+			// what is not large is not counted.
+			plain, end := begin(f.plain)
+			end()
+			most := int64(limit+limit/10) + plain + callers*64<<10
+			if underRace {
+				most += limit / 4
+			}
+			grown, end := begin(f.db)
+			t.Logf("%d kB of heap, %d kB with pgx; %d kB are being read, %d kB held", grown>>10, plain>>10, coalesce.BeingRead(f.db)>>10, f.stats().StoredBytes>>10)
+			if grown > most {
+				t.Errorf("the heap has grown by %d kB, want %d kB at most", grown>>10, most>>10)
+			}
+			if used, _ := coalesce.Used(f.db); used > limit || used < limit/2 {
+				t.Errorf("%d kB are said to be used", used>>10)
+			}
+			end()
+			f.quiet()
+		})
+	}
+}
+
 // What is known of a text outlives its results; what its columns are does not.
 func TestColumnsOfManyTextsStayWithinTheMemory(t *testing.T) {
 	const limit, texts = 4 << 20, 8 << 20

@@ -231,11 +231,13 @@ func (f *fixture) sharing(n int) {
 }
 
 // quiet fails if anything is left of the reads under test: flights, borrowed
-// connections.
+// connections, memory that is said to be in use.
 func (f *fixture) quiet() {
 	f.Helper()
-	until(f, func() bool { return f.db.Stats().InUse == 0 && f.stats().Flights == 0 }, func() string {
-		return fmt.Sprintf("nothing in use; %d in use, stats %+v", f.db.Stats().InUse, f.stats())
+	until(f, func() bool {
+		return f.db.Stats().InUse == 0 && f.stats().Flights == 0 && coalesce.BeingRead(f.db) == 0
+	}, func() string {
+		return fmt.Sprintf("nothing in use; %d in use, %d bytes being read, stats %+v", f.db.Stats().InUse, coalesce.BeingRead(f.db), f.stats())
 	})
 }
 

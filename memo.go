@@ -33,6 +33,9 @@ const (
 	quietTime = time.Minute
 	// entryBytes is what a held result costs beside its values and its key.
 	entryBytes = 304
+	// smallShare of the budget is for results that are not large: they shall be
+	// shared also while callers who do not read on keep all the rest.
+	smallShare = 8 // one part in so many
 )
 
 // textID names a text, whatever its arguments.
@@ -52,7 +55,7 @@ type memo struct {
 	flights map[string]*flight
 	held    map[string]*entry
 	lru     entry                    // the ring of the held: next is the most recently used, prev the least
-	used    int64                    // bytes of held results, their keys, and flights under way
+	used    int64                    // bytes of held results, their keys, flights under way, and charges
 	big     map[textID]time.Duration // until when
 	// running are the flights under way. It has more than flights when writes
 	// have overtaken some: those still run for the callers they have.
@@ -219,6 +222,9 @@ func (m *memo) enter(ctx context.Context, key []byte, text textID, ttl time.Dura
 					m.toFrontLocked(e, now)
 				}
 				m.count.held++
+				if e.size > largeBytes { // the memory of a small one need not be touched here
+					m.chargeLocked(e.res, 1)
+				}
 				return enteredHeld, e.res, nil
 			}
 		}
@@ -349,18 +355,19 @@ func (f *flight) goOn() {
 func (f *flight) passOn(a attempt) bool {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
+	// What the attempt had drained is the leader's alone.
+	f.giveBackLocked()
 	if f.leaderIn {
 		f.leaderIn = false
 		f.callers--
 		f.countLocked(&f.m.count.errors)
+		f.m.chargeLocked(a.res, 1)
 		f.closeLedLocked(a)
 	}
 	if f.callers == 0 {
 		f.forgetLocked()
 		return false
 	}
-	// What the first attempt had drained is gone.
-	f.giveBackLocked()
 	return true
 }
 
@@ -378,6 +385,9 @@ func (f *flight) settle(a attempt) {
 	f.settled = true
 	f.forgetLocked()
 	outgrown := f.size > m.maxResult
+	if a.stream != nil {
+		f.chargeStreamLocked(a.stream)
+	}
 	f.giveBackLocked()
 	delete(m.running, f)
 	if answered {
@@ -396,6 +406,7 @@ func (f *flight) settle(a attempt) {
 		}
 		f.older = nil
 	}
+	m.chargeLocked(a.res, f.callers)
 	waiters := a
 	if a.stream != nil {
 		m.count.tooBig++
@@ -439,6 +450,7 @@ func (f *flight) answerLocked(a attempt) {
 		return
 	}
 	f.settled = true
+	f.m.chargeLocked(a.res, f.callers)
 	if f.leaderIn {
 		f.leaderIn = false
 		f.closeLedLocked(a)
@@ -551,35 +563,48 @@ func (f *flight) grow(n int64) bool {
 	if f.size <= f.taken {
 		return true
 	}
-	m := f.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	more := max(growStep, f.taken, f.size-f.taken)
-	m.makeRoomLocked(more)
-	if m.used+more > m.maxBytes {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	need := f.size - f.taken
+	return f.takeLocked(max(growStep, f.taken, need)) || f.takeLocked(need)
+}
+
+// takeLocked takes n bytes from the budget, if it has them.
+func (f *flight) takeLocked(n int64) bool {
+	limit := f.m.maxBytes
+	if f.taken+n > largeBytes {
+		limit -= limit / smallShare
+	}
+	if !f.m.makeRoomLocked(n, limit) {
 		return false
 	}
-	m.used += more
-	f.taken += more
+	f.m.used += n
+	f.taken += n
 	return true
 }
 
-func (m *memo) makeRoomLocked(n int64) {
-	for m.used+n > m.maxBytes {
-		oldest := m.oldestLocked()
-		if oldest == nil {
-			return
+// makeRoomLocked drops what is held until n more bytes are within limit. It
+// reports false if that would not be enough.
+func (m *memo) makeRoomLocked(n, limit int64) bool {
+	for m.used+n > limit {
+		if m.used-m.count.stored+n > limit {
+			return false
 		}
 		m.count.evicted++
-		m.dropLocked(oldest)
+		m.dropLocked(m.oldestLocked())
 	}
+	return true
 }
 
 func (m *memo) dropLocked(e *entry) {
 	e.out()
 	delete(m.held, e.key)
-	m.used -= e.size
 	m.count.stored -= e.size
+	if c := e.res.charge; c != nil {
+		c.dropLocked(m)
+	} else {
+		m.used -= e.size
+	}
 }
 
 func (m *memo) holdLocked(f *flight, res *result, now time.Duration) {
@@ -597,11 +622,18 @@ func (m *memo) holdLocked(f *flight, res *result, now time.Duration) {
 		key: f.key, res: res, clock: f.clock, version: f.version, resolved: now, ttl: f.ttl,
 		size: res.bytes + int64(len(f.key)) + entryBytes,
 	}
-	m.makeRoomLocked(e.size)
-	if m.used+e.size > m.maxBytes {
+	more := e.size
+	if res.charge != nil { // with what its callers read
+		more -= res.bytes
+	}
+	if !m.makeRoomLocked(more, m.maxBytes) {
 		return
 	}
-	m.used += e.size
+	if c := res.charge; c != nil {
+		c.bytes += more
+		c.users++
+	}
+	m.used += more
 	m.count.stored += e.size
 	m.held[f.key] = e
 	m.toFrontLocked(e, now)
@@ -609,10 +641,9 @@ func (m *memo) holdLocked(f *flight, res *result, now time.Duration) {
 
 func (m *memo) dropAllLocked() {
 	m.count.invalidated += uint64(len(m.held))
-	m.used -= m.count.stored
-	m.count.stored = 0
-	m.lru.prev, m.lru.next = &m.lru, &m.lru
-	clear(m.held)
+	for _, e := range m.held {
+		m.dropLocked(e)
+	}
 }
 
 func (m *memo) rememberBigLocked(text textID, now time.Duration) {

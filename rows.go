@@ -32,11 +32,14 @@ type column struct {
 // replayed by any number of callers at a time.
 type result struct {
 	*description
-	vals  []driver.Value // row after row
-	n     int            // rows; not len(vals)/len(cols), which fails without columns
-	err   error          // what came after the last row, if not its end
-	bytes int64          // estimate of the memory held
-	scans *scanMaps      // nil: the driver leaves scanning to database/sql
+	vals []driver.Value // row after row
+	n    int            // rows; not len(vals)/len(cols), which fails without columns
+	err  error          // what came after the last row, if not its end
+	// charge is nil if it is not large. It is set before the result is given to
+	// anyone, and what is in it is not immutable.
+	charge *charge
+	bytes  int64     // estimate of the memory held
+	scans  *scanMaps // nil: the driver leaves scanning to database/sql
 }
 
 // The sizes that values have in memory beside the two words of the interface.
@@ -218,7 +221,20 @@ func (r *replay) Columns() []string {
 
 // Close returns the error of the result even if the caller has not come to it,
 // as pgx does, which reads on to the end.
-func (r *replay) Close() error { r.i = math.MaxInt; return r.res.err }
+func (r *replay) Close() error {
+	r.i = math.MaxInt
+	if r.res.charge != nil {
+		r.letGo()
+	}
+	return r.res.err
+}
+
+// letGo ends the charge. The caller may keep its rows, and close them again.
+func (r *replay) letGo() {
+	c := r.res.charge
+	r.res = &result{description: r.res.description, err: r.res.err}
+	c.end()
+}
 
 func (r *replay) next() error {
 	if r.i < r.res.n {
@@ -279,7 +295,8 @@ type stream struct {
 	link   *link // runs the query; the leader's from when it gets the stream
 	cancel context.CancelCauseFunc
 
-	onLive bool // the buffer is used up
+	onLive bool  // the buffer is used up
+	passed int64 // bytes of rows let go and not yet given back to the budget
 	close  sync.Once
 	end    bool // the server has nothing more to send
 	stop   func() bool
@@ -310,13 +327,40 @@ func (s *stream) follow(ctx context.Context) driver.Rows {
 // advance moves to the next row and reports whether it is a live one, which
 // the caller must then ask of live.
 func (s *stream) advance() (live bool) {
-	if !s.onLive && s.replay.next() == nil {
+	if s.onLive {
+		return true
+	}
+	if s.i > 0 {
+		s.pass()
+	}
+	if s.replay.next() == nil {
 		return false
 	}
-	s.onLive = true
-	// The buffered rows will not be asked for again.
-	s.res.vals = nil
+	s.letGoBuffer()
 	return true
+}
+
+// pass lets go of the buffered row that was delivered last.
+func (s *stream) pass() {
+	row := s.row()
+	for i, v := range row {
+		s.passed += sizeOf(v) - ifaceBytes // which stay in vals
+		row[i] = nil
+	}
+	if s.passed >= largeBytes {
+		s.res.charge.giveBack(s.passed)
+		s.passed = 0
+	}
+}
+
+// letGoBuffer lets go of all that is left of the buffer.
+func (s *stream) letGoBuffer() {
+	s.onLive = true
+	if s.res != nil {
+		s.res.vals = nil
+		s.res.charge.end()
+		s.res.charge = nil
+	}
 }
 
 func (s *stream) Next(dest []driver.Value) error {
@@ -340,6 +384,7 @@ func (s *stream) noteEnd(err error) error {
 // end: what was left may have no end.
 func (s *stream) Close() (err error) {
 	s.close.Do(func() {
+		s.letGoBuffer()
 		if s.stop != nil {
 			s.stop()
 		}

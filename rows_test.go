@@ -144,3 +144,19 @@ func FuzzReplay(f *testing.F) {
 		}
 	})
 }
+
+func TestAReaderEndsOnce(t *testing.T) {
+	m := newMemo(1<<20, 1<<20)
+	res := &result{bytes: largeBytes + 1}
+	m.chargeLocked(res, 2)
+	a, b := &replay{res: res}, &replay{res: res}
+	for _, r := range []*replay{a, a, a} {
+		r.Close()
+		if m.used != res.bytes {
+			t.Errorf("%d bytes are used; want %d", m.used, res.bytes)
+		}
+	}
+	if b.Close(); m.used != 0 {
+		t.Errorf("%d bytes are used; want none", m.used)
+	}
+}
