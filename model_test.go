@@ -458,9 +458,11 @@ func (c *client) follow(of []*counter, how outcome) {
 	for _, o := range of {
 		text, one := "SELECT n FROM "+o.table+" WHERE id = $1", []*counter{o}
 		c.ask(ctx, c.dbs[0], false, one, false, text, o.id)
-		time.Sleep(time.Duration(c.rand.IntN(10000)) * time.Microsecond)
-		c.ask(coalesce.Fresh(ctx), c.dbs[0], false, one, false, text, o.id)
-		c.ask(ctx, c.dbs[0], false, one, false, text, o.id)
+		for range 3 {
+			time.Sleep(time.Duration(c.rand.IntN(4000)) * time.Microsecond)
+			c.ask(coalesce.Fresh(ctx), c.dbs[0], false, one, false, text, o.id)
+			c.ask(ctx, c.dbs[0], false, one, false, text, o.id)
+		}
 	}
 }
 
@@ -510,7 +512,11 @@ func (c *client) write() {
 		table = "only_a" // through the view
 	}
 	text := "UPDATE " + table + " SET n = n + 1 WHERE id = $1"
+	if impatient {
+		text += " AND pg_sleep(0.004) IS NOT NULL" // so that its caller often leaves while it runs
+	}
 	var do func() ([]int64, error)
+	look := func() {}
 	exec := func() ([]int64, error) { _, err := db.ExecContext(ctx, text, args...); return nil, err }
 	query := func() ([]int64, error) { return numbers(db.QueryContext(ctx, text, args...)) }
 	switch c.rand.IntN(8) {
@@ -542,10 +548,21 @@ func (c *client) write() {
 			" SET n = n + 1 WHERE id = $1 RETURNING n) SELECT u.n, v.n FROM u, v"
 		counters, do = []*counter{of, other}, query
 	case 7:
-		// Long enough that its first rows come before it commits.
-		text = "WITH u AS (" + text + " RETURNING n) SELECT u.n FROM u, generate_series(1, 3000)"
+		// Its first rows come some milliseconds before it commits. What is read in
+		// between must not be held any longer.
+		text = "WITH u AS (" + text + " RETURNING n) SELECT u.n FROM u, generate_series(1, 3000) AS i WHERE i < 3000 OR pg_sleep(0.01) IS NOT NULL"
+		look = func() {
+			// Who has all places may wait for this write.
+			ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+			defer cancel()
+			c.ask(ctx, db, true, []*counter{of}, false, "SELECT n FROM "+of.table+" WHERE id = $1", of.id)
+		}
 		do = func() ([]int64, error) {
-			left, err := query()
+			rows, err := db.QueryContext(ctx, text, args...)
+			if err == nil && rows.Next() {
+				look()
+			}
+			left, err := numbers(rows, err)
 			return left[:min(len(left), 1)], err
 		}
 	}
@@ -559,6 +576,7 @@ func (c *client) write() {
 	if err != nil && !excused(err, impatient) {
 		c.fail("client %d: %s %v: %v", c.id, text, args, err)
 	}
+	look()
 	c.follow(counters, how)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/coalesce-pgx/coalesce"
+	"github.com/coalesce-pgx/coalesce/internal/pgtest"
 )
 
 // sent are the statements that a run has sent, with their arguments, each text
@@ -58,7 +59,8 @@ func (r *run) traced(dsn string) *sql.DB {
 }
 
 // referee asks the server about each statement of the run that coalesce-pgx
-// would share: it must not write, lock rows or take other locks than a reader's.
+// would share: it must not write, lock rows or take other locks than a reader's,
+// nor read a relation that Explain does not name.
 func (r *run) referee() {
 	r.Helper()
 	judge, err := sql.Open("coalesce-pgx", r.dsn)
@@ -67,6 +69,16 @@ func (r *run) referee() {
 	conn, err := pgx.Connect(bg, r.dsn)
 	r.must(err)
 	defer conn.Close(bg)
+
+	parents := make(map[string][]string)
+	rows, err := conn.Query(bg, pgtest.ParentsQuery)
+	r.must(err)
+	var child, parent string
+	_, err = pgx.ForEachRow(rows, []any{&child, &parent}, func() error {
+		parents[child] = append(parents[child], parent)
+		return nil
+	})
+	r.must(err)
 
 	r.sent.mu.Lock()
 	defer r.sent.mu.Unlock()
@@ -80,8 +92,16 @@ func (r *run) referee() {
 		}
 		if did, err := effects(conn, text, args); err != nil {
 			verdicts["shared, but not to be run again"]++ // its table may be gone
+			continue
 		} else if did != "" {
 			r.Errorf("%s is %s, but it did this: %s", text, e.Verdict, did)
+		}
+		var plan []byte
+		r.must(conn.QueryRow(bg, "EXPLAIN (VERBOSE, FORMAT JSON) "+text, args...).Scan(&plan))
+		unnamed, err := pgtest.Unnamed(plan, e.Tables, parents)
+		r.must(err)
+		if len(unnamed) > 0 {
+			r.Errorf("%s is %s and reads %v, but Explain names %v", text, e.Verdict, unnamed, e.Tables)
 		}
 	}
 	r.Logf("statements: %v", verdicts)

@@ -1,10 +1,14 @@
 package catalog
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/coalesce-pgx/coalesce/internal/pgtest"
 	"github.com/coalesce-pgx/coalesce/internal/statement"
 )
 
@@ -49,15 +53,60 @@ func rowsOf(tables, functions int) []Row {
 }
 
 func BenchmarkParse(b *testing.B) {
-	for _, tables := range []int{100, 10_000} {
-		rows := rowsOf(tables, tables/2)
+	for _, tables := range []int{100, 10_000, 100_000} {
+		rows := rowsOf(tables, min(tables/2, 5_000))
 		b.Run(fmt.Sprintf("%d-tables", tables), func(b *testing.B) {
 			b.ReportAllocs()
+			var s *Snapshot
 			for b.Loop() {
-				if _, err := Parse(rows); err != nil {
+				var err error
+				if s, err = Parse(rows); err != nil {
 					b.Fatal(err)
 				}
 			}
+			with := heap()
+			runtime.KeepAlive(s)
+			s = nil
+			b.ReportMetric(float64(with-heap())/(1<<20), "MB")
+		})
+		runtime.KeepAlive(rows)
+	}
+}
+
+// BenchmarkQuery asks a server with large catalogs.
+func BenchmarkQuery(b *testing.B) {
+	ctx := b.Context()
+	conn, err := pgx.Connect(ctx, pgtest.Database(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	run := func(sql string) (rows int) {
+		results, err := conn.PgConn().Exec(ctx, sql).ReadAll()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return len(results[len(results)-1].Rows)
+	}
+	for _, c := range []struct {
+		name, create string
+		times        int
+	}{
+		{"empty", "SELECT", 1},
+		{"10000-tables-5000-functions", `CREATE TABLE a_table_%1$s (id int PRIMARY KEY, name text NOT NULL DEFAULT lower('A'), at timestamptz DEFAULT now(), n int CHECK (n > 0));
+			CREATE TABLE another_%1$s (id int PRIMARY KEY, a int REFERENCES a_table_%1$s ON DELETE CASCADE);
+			CREATE FUNCTION a_function_%1$s(int) RETURNS int LANGUAGE sql AS 'SELECT $1 + %1$s'`, 5000},
+		{"and-2000-views", "CREATE VIEW a_view_%1$s AS SELECT x.id, upper(x.name) AS name, count(*), a_function_%1$s(x.n) FROM a_table_%1$s x JOIN another_%1$s y ON y.a = x.id WHERE x.at > now() - interval '1 day' GROUP BY x.id", 2000},
+	} {
+		// One transaction would need too many locks.
+		run(fmt.Sprintf("DO $do$ BEGIN FOR i IN 1..%d LOOP EXECUTE format($create$%s$create$, i); COMMIT; END LOOP; END $do$", c.times, c.create))
+		run("ANALYZE")
+		b.Run(c.name, func(b *testing.B) {
+			rows := 0
+			for b.Loop() {
+				rows = run(Prelude + ";" + Query)
+			}
+			b.ReportMetric(float64(rows), "rows")
 		})
 	}
 }

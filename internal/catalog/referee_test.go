@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -31,14 +30,7 @@ import (
 // on it, and must not have written, locked or moved a sequence, nor read a
 // relation that the verdict does not name.
 
-var refereeAll = flag.Bool("referee", false, "replay the whole of PostgreSQL's regression suite, however long it takes")
-
 const (
-	// refereeTime bounds the replay of the sample; what did not get its turn is
-	// counted.
-	refereeTime = 50 * time.Second
-	// sample: one file in so many is replayed, from the first on.
-	sample = 3
 	// shortFile is how many statements of a file -short takes.
 	shortFile = 60
 	workers   = 2
@@ -49,14 +41,7 @@ func TestShareableStatementsDoNothingOnTheServer(t *testing.T) {
 	s := pgtest.Private(t, pgtest.Options{Settings: map[string]string{
 		"jit": "off", "statement_timeout": "1500", "lock_timeout": "300", "client_min_messages": "error", "log_min_messages": "panic", "log_min_error_statement": "panic",
 	}})
-	limit := refereeTime
-	if *refereeAll {
-		limit = 9 * time.Minute
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*limit)
-	defer cancel()
-	deadline := time.Now().Add(limit)
-
+	ctx := t.Context()
 	admin := connect(t, ctx, s.DSN())
 	defer admin.Close(ctx)
 	mustRun(t, ctx, admin, "SET statement_timeout = 0")
@@ -91,7 +76,7 @@ func TestShareableStatementsDoNothingOnTheServer(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 					continue // so that the others get their turn, or their count
 				}
-				r := &replay{tb: t, file: name, dsn: pgtest.WithDatabase(s.DSN(), db), deadline: deadline}
+				r := &replay{tb: t, file: name, dsn: pgtest.WithDatabase(s.DSN(), db)}
 				r.replay(ctx, files[name])
 				mu.Lock()
 				total.add(&r.tally)
@@ -145,16 +130,6 @@ func corpusFiles(t *testing.T) (files map[string][]string, names []string) {
 		}
 		t.Logf("-short: the first %d statements of each file", shortFile)
 	}
-	if !*refereeAll {
-		chosen := names[:0]
-		for i, name := range names {
-			if i%sample == 0 {
-				chosen = append(chosen, name)
-			}
-		}
-		names = chosen
-		t.Logf("one file in %d; -referee takes all", sample)
-	}
 	return files, names
 }
 
@@ -171,22 +146,21 @@ var unfit = regexp.MustCompile(`(?is)^\s*(` +
 var selectLike = regexp.MustCompile(`(?is)^(\s|--[^\n]*\n|/\*.*?\*/|\()*(select|with|values|table)\b`)
 
 type tally struct {
-	statements, failed, skipped, late int
-	reads, readsFailed                int // plain reads outside transactions
-	holdable, joinable                int
-	explained, loads                  int
-	needed                            int // private with need
-	needless                          map[string]int
-	examples                          map[string]string
-	bad                               []string
-	loading                           time.Duration
+	statements, failed, skipped int
+	reads, readsFailed          int // plain reads outside transactions
+	holdable, joinable          int
+	explained, loads            int
+	needed                      int // private with need
+	needless                    map[string]int
+	examples                    map[string]string
+	bad                         []string
+	loading                     time.Duration
 }
 
 func (t *tally) add(o *tally) {
 	t.statements += o.statements
 	t.failed += o.failed
 	t.skipped += o.skipped
-	t.late += o.late
 	t.reads += o.reads
 	t.readsFailed += o.readsFailed
 	t.holdable += o.holdable
@@ -217,7 +191,7 @@ func (t *tally) report(tb testing.TB) {
 		needless += n
 	}
 	plain := t.holdable + t.joinable + needless
-	tb.Logf("%d statements run, %d failed, %d unfit, %d not run for want of time; %d catalog loads in %v", t.statements, t.failed, t.skipped, t.late, t.loads, t.loading.Round(time.Millisecond))
+	tb.Logf("%d statements run, %d failed, %d unfit; %d catalog loads in %v", t.statements, t.failed, t.skipped, t.loads, t.loading.Round(time.Millisecond))
 	tb.Logf("%d reads outside transactions: %d failed, %d holdable, %d joinable (all checked; %d explained), %d private with need, %d without", t.reads, t.readsFailed, t.holdable, t.joinable, t.explained, t.needed, needless)
 	if plain == 0 {
 		tb.Error("no read was shareable")
@@ -242,14 +216,13 @@ func (t *tally) report(tb testing.TB) {
 
 // replay runs one file in a database of its own.
 type replay struct {
-	tb       testing.TB
-	file     string
-	dsn      string
-	c        *pgx.Conn
-	deadline time.Time
-	snap     *catalog.Snapshot
-	stale    bool
-	parents  map[string][]string
+	tb      testing.TB
+	file    string
+	dsn     string
+	c       *pgx.Conn
+	snap    *catalog.Snapshot
+	stale   bool
+	parents map[string][]string
 	tally
 }
 
@@ -292,11 +265,7 @@ func (r *replay) replay(ctx context.Context, statements []string) {
 			r.c.Close(ctx)
 		}
 	}()
-	for i, sql := range statements {
-		if time.Now().After(r.deadline) {
-			r.late += len(statements) - i
-			return
-		}
+	for _, sql := range statements {
 		if r.c == nil || r.c.IsClosed() {
 			c, err := pgx.Connect(ctx, r.dsn)
 			if err != nil {
@@ -410,7 +379,7 @@ func clip(s string, n int) string {
 
 func (r *replay) load(ctx context.Context) {
 	begun := time.Now()
-	results, err := r.run(ctx, "SET statement_timeout = 0; "+catalog.Query+"; SELECT c.relname, p.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent; RESET statement_timeout")
+	results, err := r.run(ctx, "SET statement_timeout = 0; "+catalog.Query+"; "+pgtest.ParentsQuery+"; RESET statement_timeout")
 	if err != nil {
 		r.tb.Errorf("%s: the catalog cannot be read: %v", r.file, err)
 		r.snap, _ = catalog.Parse(nil)
@@ -443,44 +412,16 @@ func (r *replay) relations(ctx context.Context, sql string, v catalog.Verdict) {
 		return // a read that EXPLAIN cannot parse is not plain
 	}
 	r.explained++
-	var text []byte
+	var plan []byte
 	for _, row := range results[0].Rows {
-		text = append(append(text, row[0]...), '\n')
+		plan = append(append(plan, row[0]...), '\n')
 	}
-	var plan any
-	if err := json.Unmarshal(text, &plan); err != nil {
+	unnamed, err := pgtest.Unnamed(plan, v.Reads, r.parents)
+	if err != nil {
 		r.tb.Errorf("EXPLAIN of %s: %v", sql, err)
-		return
 	}
-	named := make(map[string]bool)
-	relationNames(plan, named)
-	for name := range named {
-		if !r.covered(name, v.Reads, 0) {
-			r.bad = append(r.bad, fmt.Sprintf("%s: reads %s, but the verdict (%s) names %v: %s", r.file, name, v.Class, v.Reads, sql))
-		}
-	}
-}
-
-func (r *replay) covered(name string, reads []string, depth int) bool {
-	if slices.Contains(reads, name) {
-		return true
-	}
-	return depth < 20 && slices.ContainsFunc(r.parents[name], func(p string) bool { return r.covered(p, reads, depth+1) })
-}
-
-func relationNames(plan any, into map[string]bool) {
-	switch p := plan.(type) {
-	case []any:
-		for _, x := range p {
-			relationNames(x, into)
-		}
-	case map[string]any:
-		if name, ok := p["Relation Name"].(string); ok {
-			into[name] = true
-		}
-		for _, x := range p {
-			relationNames(x, into)
-		}
+	if len(unnamed) > 0 {
+		r.bad = append(r.bad, fmt.Sprintf("%s: reads %v, but the verdict (%s) names %v: %s", r.file, unnamed, v.Class, v.Reads, sql))
 	}
 }
 

@@ -4,6 +4,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/coalesce-pgx/coalesce/internal/pgtest"
 )
 
 func builtinFunctionNames() map[string]byte {
@@ -49,6 +53,52 @@ func TestNoVolatileFunctionIsShared(t *testing.T) {
 		if v != 'v' && a.Class != Private && (a.Writes || a.Taints) {
 			t.Errorf("%s is shared and writes or taints", n)
 		}
+	}
+}
+
+// What the server has and the tables lack is private.
+func TestBuiltInNamesAreSharedNoMoreThanTheServerAllows(t *testing.T) {
+	conn, err := pgx.Connect(t.Context(), pgtest.DSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	rows, err := conn.Query(t.Context(), `SELECT 'SELECT ' || call, bool_or(provolatile = 'v'), coalesce(array_agg(DISTINCT name::text) FILTER (WHERE provolatile = 's'), '{}')
+		FROM (
+			SELECT format('%I()', proname) AS call, proname AS name, f::oid AS f
+			FROM pg_proc p LEFT JOIN pg_aggregate a ON aggfnoid = p.oid,
+				unnest(ARRAY[p.oid, aggtransfn, aggfinalfn, aggmtransfn, aggminvtransfn, aggmfinalfn, aggcombinefn, aggserialfn, aggdeserialfn]) AS f
+			WHERE pronamespace = 'pg_catalog'::regnamespace
+			UNION ALL
+			SELECT format('a %s b', oprname), proname, p.oid FROM pg_operator JOIN pg_proc p ON p.oid = oprcode WHERE oprnamespace = 'pg_catalog'::regnamespace
+			UNION ALL
+			SELECT format('a::%I', typname), proname, p.oid FROM pg_cast JOIN pg_type t ON t.oid = casttarget JOIN pg_proc p ON p.oid = castfunc WHERE typnamespace = 'pg_catalog'::regnamespace
+		) x JOIN pg_proc ON oid = f AND oid < 16384 -- the first that is not built in
+		GROUP BY call`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sql string
+	var volatile bool
+	var stable []string
+	holdable := strings.Fields(holdableFunctions)
+	n, err := pgx.ForEachRow(rows, []any{&sql, &volatile, &stable}, func() error {
+		a := Analyze(sql)
+		if volatile && a.Class != Private {
+			t.Errorf("%s is VOLATILE, and %v", sql, a.Class)
+		}
+		for _, name := range stable {
+			if a.Class == Holdable && !slices.Contains(holdable, name) {
+				t.Errorf("%s is STABLE by %s, and holdable", sql, name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.RowsAffected() == 0 {
+		t.Error("the server says nothing")
 	}
 }
 
