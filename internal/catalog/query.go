@@ -121,7 +121,8 @@ const Query = `WITH RECURSIVE ns AS MATERIALIZED (
 		FROM tree, pg_catalog.unnest(pg_catalog.string_to_array(tree.tree, ':')) AS item
 	) item,
 	pg_catalog.regexp_split_to_table(pg_catalog.btrim(pg_catalog.substring(item.item, '^[a-z_]* (?:[(]o )?([0-9][0-9 ]*)')), ' ') AS id
-	WHERE item.field IN ('funcid', 'aggfnoid', 'winfnoid', 'opno', 'opnos', 'eqop', 'sortop', 'relid') OR pg_catalog.strpos(item.field, 'typ') > 0
+	WHERE item.field IN ('funcid', 'aggfnoid', 'winfnoid', 'opno', 'opnos', 'eqop', 'sortop', 'relid')
+		OR pg_catalog.strpos(item.field, 'typ') > 0 AND item.item ~ ' [0-9]{5}' -- no built-in type
 ), flags AS MATERIALIZED (
 	SELECT relid, pg_catalog.string_agg(flag, '') AS flags FROM flag GROUP BY relid
 )
