@@ -208,6 +208,7 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 	j, err := c.judge(ctx, t, now)
 	switch {
 	case err != nil:
+		c.k.memo.countPrivate(statement.CauseCatalog)
 		return nil, err
 	case j.Class == statement.Private:
 		return c.alone(ctx, j.Cause, query, args, prepared)
@@ -523,7 +524,8 @@ func (c *conn) pgx() (*pgx.Conn, error) {
 
 // Raw calls f with the pgx connection under sc, dialled if need be, and
 // returns its error. f must not keep the connection. What f does counts as a
-// write to everything, and sc shares nothing from then on.
+// write to everything, and the connection under sc shares
+// nothing from then on, also when it is back in the pool, until the pool closes it.
 func Raw(sc *sql.Conn, f func(*pgx.Conn) error) error {
 	return sc.Raw(func(dc any) error {
 		c, ok := dc.(*conn)

@@ -289,6 +289,23 @@ func TestACatalogThatTakesLongerThanAMinuteIsDoneWithout(t *testing.T) {
 	})
 }
 
+// Whatever becomes of a read, it is counted.
+func TestReadsOfAServerThatCannotBeReachedAreCounted(t *testing.T) {
+	db, err := sql.Open("coalesce-pgx", "host=/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for i, query := range []string{"SELECT 1", "SELECT v FROM t", "SELECT nextval('s')", "INSERT INTO t VALUES (1) RETURNING v"} {
+		if _, err := one(t.Context(), db, query); err == nil {
+			t.Errorf("%s: no error", query)
+		}
+		if s := coalesce.StatsOf(db); s.Reads != uint64(i+1) {
+			t.Errorf("%s: %d reads, want %d", query, s.Reads, i+1)
+		}
+	}
+}
+
 func TestACatalogThatTakesLongerThanAnyCallerHasIsLoadedAllTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{catalog: func(ctx context.Context) error {

@@ -99,7 +99,7 @@ func isURL(dsn string) bool {
 // These say what to do and quote nothing: any part of a malformed DSN may be of
 // its password.
 var (
-	errKeywords = errors.New(`coalesce: malformed DSN: not a URL (postgres://…), not keywords and values (host=… user=…), where values with blanks are put between ' ' and a ' or \ in them after a \`)
+	errKeywords = errors.New(`coalesce: malformed DSN: neither a URL (postgres://…) nor keywords and values (host=… user=…); there, put a value with blanks between ' ', and a \ before ' and \ in it`)
 	errQuote    = errors.New(`coalesce: malformed DSN: a ' that begins a value is not closed; a ' or \ in a value is put after a \`)
 )
 
@@ -153,6 +153,9 @@ func (c *Config) cutFromKeywords(dsn string) (string, error) {
 	if isRegistered(dsn) {
 		return dsn, nil
 	}
+	if strings.HasPrefix(dsn, "registeredConnConfig") {
+		return "", errRegistered
+	}
 	var kept strings.Builder
 	for s := strings.TrimLeft(dsn, blanks); s != ""; s = strings.TrimLeft(s, blanks) {
 		name, after, found := strings.Cut(s, "=")
@@ -203,6 +206,8 @@ func keywordValue(s string) (n int, value string, ok bool) {
 }
 
 var registered = regexp.MustCompile(`^registeredConnConfig\d+$`)
+
+var errRegistered = errors.New("coalesce: a name of stdlib.RegisterConnConfig takes no options: wrap a connector with NewConnector instead")
 
 // isRegistered reports whether a DSN is a name that stdlib.RegisterConnConfig
 // gave. Whether it still is one, only the connecting tells.

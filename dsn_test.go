@@ -2,6 +2,7 @@ package coalesce
 
 import (
 	"database/sql"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -151,6 +152,11 @@ func TestARegisteredConfigOpensUnparsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	db.Close()
+	for _, more := range []string{"?coalesce_ttl=1s", " coalesce_ttl=1s", "&x"} {
+		if _, err := sql.Open("coalesce-pgx", name+more); !errors.Is(err, errRegistered) {
+			t.Errorf("with %q behind it: %v; want %v", more, err, errRegistered)
+		}
+	}
 }
 
 // FuzzDSN checks that what is left of a DSN means to pgx what the whole did.

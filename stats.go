@@ -4,7 +4,11 @@ import "maps"
 
 // Causes of a private read that are not in its text, as they stand in
 // [Stats].PrivateBy. Those that are have the words that the reason of [Explain]
-// gives at more length: "write", "volatile function", "system catalog" and so on.
+// gives at more length: "write", "row lock", "volatile function", "unknown
+// function", "unknown relation", "unknown type", "unknown operator",
+// "session-bound", "system catalog" (also where the catalog could not be read),
+// "system column", "several statements", "not a read", "unparsed" and "text too
+// long".
 const (
 	CauseOff         = "off"
 	CauseFresh       = "fresh"
@@ -20,7 +24,7 @@ const (
 // moment. Reads = Held + Joined + Led + Private, and Private is the sum of
 // PrivateBy.
 type Stats struct {
-	Reads   uint64 // calls of Query and QueryRow, whatever they are called on and with
+	Reads   uint64 // calls of Query and QueryRow, on anything, whose context had not ended
 	Held    uint64 // answered with a held result
 	Joined  uint64 // waited for a flight that another caller led
 	Led     uint64 // led a flight

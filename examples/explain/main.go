@@ -21,6 +21,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/coalesce-pgx/coalesce"
+	"github.com/coalesce-pgx/coalesce/examples/internal/embedded"
 	"github.com/coalesce-pgx/coalesce/internal/pgtest"
 	"github.com/coalesce-pgx/coalesce/internal/statement"
 )
@@ -34,16 +35,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, "explain: -dsn needs a connection string, and there are no other arguments: statements are read from standard input")
 		os.Exit(2)
 	}
+	text, err := io.ReadAll(os.Stdin) // until then, Ctrl-C ends the program
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "explain:", err)
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *dsn, os.Stdin, os.Stdout); err != nil {
+	if err := run(ctx, *dsn, string(text), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "explain:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, dsn string, in io.Reader, out io.Writer) error {
+func run(ctx context.Context, dsn, text string, out io.Writer) error {
 	if dsn == "" {
+		pgtest.Download = embedded.Download
 		server, err := pgtest.Start(ctx, pgtest.Options{})
 		if err != nil {
 			return err
@@ -60,11 +67,7 @@ func run(ctx context.Context, dsn string, in io.Reader, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer table.Flush()
 	fmt.Fprintln(table, "VERDICT\tTABLES\tREASON\tSTATEMENT")
-	text, err := io.ReadAll(in)
-	if err != nil {
-		return err
-	}
-	for _, query := range statement.Split(string(text)) {
+	for _, query := range statement.Split(text) {
 		e, err := coalesce.Explain(ctx, db, query)
 		if err != nil {
 			return err

@@ -8,7 +8,7 @@ import (
 func TestEachStatementIsExplained(t *testing.T) {
 	in := "SELECT ';\n' -- one;\n; SELECT\n  nextval('s');\n\nSELECT now()"
 	var out strings.Builder
-	if err := run(t.Context(), "", strings.NewReader(in), &out); err != nil {
+	if err := run(t.Context(), "", in, &out); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
