@@ -48,9 +48,6 @@ func (m *memo) chargeLocked(res *result, n int) {
 // chargeStreamLocked charges s with what it has buffered, rather than f. The row
 // that found no room is not in it: without a buffer it would be in memory too.
 func (f *flight) chargeStreamLocked(s *stream) {
-	if s.res == nil {
-		return
-	}
 	if n := min(f.taken, s.res.bytes); n > largeBytes {
 		f.taken -= n
 		s.res.charge = f.m.newCharge(s.res, n, 1)

@@ -367,18 +367,14 @@ func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, a
 		}
 		return out
 	}
-	if sets, ok := rows.(driver.RowsNextResultSet); ok && sets.HasNextResultSet() {
-		// Another driver than pgx: the leader has the rows to itself.
-		returned = true
-		return attempt{stream: newStream(f, nil, rows, l)}
-	}
 	last := t.lastColumns()
 	d := describe(rows, last)
 	scans, known := k.scansOf(l, d)
-	if !known {
-		// Only the connection itself can scan these.
+	if sets, ok := rows.(driver.RowsNextResultSet); !known || ok && sets.HasNextResultSet() {
+		// Only the connection itself can scan these, or they are several
+		// results of another driver: the leader has them to itself.
 		returned = true
-		return attempt{stream: newStream(f, nil, rows, l)}
+		return attempt{stream: newStream(f, &result{description: d, scans: k.scans.Load()}, rows, l)}
 	}
 	if d != last {
 		columns := weak.Make(d)

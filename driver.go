@@ -104,7 +104,8 @@ type Config struct {
 	// them. A read that finds no room is not shared; an eighth is left to small
 	// ones. 0 means DefaultMaxBytes; negative: nothing is shared.
 	MaxBytes int64
-	// MaxResultBytes bounds one result in memory. A larger one is not shared.
+	// MaxResultBytes bounds one result in memory. A larger one is not shared,
+	// nor one over seven eighths of MaxBytes.
 	// 0 means DefaultMaxResultBytes; negative: nothing is shared.
 	MaxResultBytes int64
 	// MaxConns bounds the server connections of the connector; callers that

@@ -1430,7 +1430,10 @@ func TestFurtherResultSetsGoToTheirCallerOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []int
+		var names []string
 		for {
+			columns, _ := rows.Columns()
+			names = append(names, columns...)
 			for rows.Next() {
 				var n int
 				rows.Scan(&n)
@@ -1441,9 +1444,45 @@ func TestFurtherResultSetsGoToTheirCallerOnly(t *testing.T) {
 			}
 		}
 		rows.Close()
-		if !slices.Equal(got, []int{1, 2}) {
-			t.Errorf("got %v; want [1 2]", got)
+		if !slices.Equal(got, []int{1, 2}) || !slices.Equal(names, []string{"v", "w"}) {
+			t.Errorf("got %v of %v; want [1 2] of [v w]", got, names)
 		}
+	}
+}
+
+// severalRows are the first of several results.
+type severalRows struct{ *fakeRows }
+
+func (severalRows) HasNextResultSet() bool { return true }
+func (severalRows) NextResultSet() error   { return io.EOF }
+
+// What the driver has registered with the caller's context ends with it.
+func TestTheContextOfAReadEndsWithItsRows(t *testing.T) {
+	for name, made := range map[string]driver.Rows{
+		"shared":          ints(1),
+		"too big":         kilobytes(3, io.EOF),
+		"several results": severalRows{ints(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent context.Context
+				f := &fake{query: func(ctx context.Context, _ string, _ *fakeConn) (driver.Rows, error) {
+					sent = ctx
+					return made, nil
+				}}
+				db := openFake(t, f, coalesce.Config{MaxResultBytes: 1 << 10})
+				rows, err := db.QueryContext(t.Context(), q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				skip(rows, 5)
+				rows.Close()
+				synctest.Wait()
+				if sent.Err() == nil {
+					t.Error("it goes on")
+				}
+			})
+		})
 	}
 }
 

@@ -157,7 +157,7 @@ const (
 
 func newMemo(maxBytes, maxResult int64) *memo {
 	m := &memo{
-		maxBytes: maxBytes, maxResult: maxResult, start: time.Now(),
+		maxBytes: maxBytes, maxResult: min(maxResult, maxBytes-maxBytes/smallShare), start: time.Now(),
 		flights: make(map[string]*flight),
 		running: make(map[*flight]struct{}),
 		held:    make(map[string]*entry),

@@ -324,6 +324,28 @@ func TestReadsGoOnWhileCallersWhoDoNotReadKeepTheBudget(t *testing.T) {
 	})
 }
 
+func TestAResultThatCanNeverBeHeldDoesNotKeepClearingTheMemo(t *testing.T) {
+	f := &fake{query: func(_ context.Context, text string, _ *fakeConn) (driver.Rows, error) {
+		if strings.Contains(text, "large") {
+			return kilobytes(950, io.EOF), nil
+		}
+		return ints(1), nil
+	}}
+	db := openFake(t, f, coalesce.Config{MaxBytes: 1 << 20}) // its results may have 4 MiB
+	for range 3 {
+		one(t.Context(), db, q)
+		rows, err := db.Query("SELECT large FROM t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		skip(rows, 1000)
+	}
+	s := coalesce.StatsOf(db)
+	if s.TooBig != 1 || s.Evicted != 1 || s.Held != 1 {
+		t.Errorf("too big %d, evicted %d, held %d; want 1 each: the first read of the large one makes room in vain", s.TooBig, s.Evicted, s.Held)
+	}
+}
+
 func TestTheBudgetAddsUpUnderLoad(t *testing.T) {
 	const limit = 1 << 20
 	f := &fake{query: func(_ context.Context, text string, c *fakeConn) (driver.Rows, error) {

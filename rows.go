@@ -305,8 +305,7 @@ type stream struct {
 }
 
 func newStream(f *flight, res *result, live driver.Rows, l *link) *stream {
-	s := &stream{live: live, link: l, cancel: f.cancel}
-	s.replay.res = res
+	s := &stream{replay: replay{res: res}, live: live, link: l, cancel: f.cancel}
 	s.discard = func() {
 		s.Close()
 		f.crew.release(l)
@@ -318,10 +317,28 @@ func newStream(f *flight, res *result, live driver.Rows, l *link) *stream {
 // context, does.
 func (s *stream) follow(ctx context.Context) driver.Rows {
 	s.stop = context.AfterFunc(ctx, func() { s.cancel(context.Cause(ctx)) })
-	if s.res == nil {
-		return s.live
+	if sets, ok := s.live.(driver.RowsNextResultSet); ok && sets.HasNextResultSet() {
+		s.end = true // the driver's own Close ends all of them
+		return streamSets{s, sets}
 	}
 	return streamed(s)
+}
+
+// streamSets is a stream of several results.
+type streamSets struct {
+	*stream
+	sets driver.RowsNextResultSet // the stream's live rows
+}
+
+func (s streamSets) HasNextResultSet() bool { return s.sets.HasNextResultSet() }
+
+func (s streamSets) NextResultSet() error {
+	s.letGoBuffer()
+	if err := s.sets.NextResultSet(); err != nil {
+		return err
+	}
+	s.res, s.names = &result{description: describe(s.live, nil)}, nil
+	return nil
 }
 
 // advance moves to the next row and reports whether it is a live one, which
@@ -356,11 +373,9 @@ func (s *stream) pass() {
 // letGoBuffer lets go of all that is left of the buffer.
 func (s *stream) letGoBuffer() {
 	s.onLive = true
-	if s.res != nil {
-		s.res.vals = nil
-		s.res.charge.end()
-		s.res.charge = nil
-	}
+	s.res.vals = nil
+	s.res.charge.end()
+	s.res.charge = nil
 }
 
 func (s *stream) Next(dest []driver.Value) error {

@@ -184,7 +184,8 @@ func (k *Connector) judgeUnder(t *text, s *snapshot) *judged {
 
 // known returns the verdict on a statement that runs now, if there is a
 // snapshot that holds. Else nothing is known of its names: what looks like a
-// read may be of a view that writes.
+// read may be of a view that writes. Whether a write changes its session, an
+// older snapshot still tells of the tables that were there.
 func (k *Connector) known(t *text) *judged {
 	s := k.snapshot.Load()
 	if s == nil || !k.current(s, k.memo.now()) {
