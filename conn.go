@@ -188,13 +188,9 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 		c.query, c.text = query, t
 	}
 	call := callOf(ctx)
-	// Locks are given back, by migration tools for one, and the pool prefers
-	// the connection that was used last.
-	if l := c.link; l != nil && l.needReset && l.locks && !l.tainted && !c.k.off && !call.fresh && t.Sure.Class != statement.Private {
-		if l, err := c.own(ctx); err != nil {
+	if l := c.link; l != nil && l.changed() && !l.tainted && !c.k.off && !call.fresh && t.Sure.Class != statement.Private {
+		if err := c.clear(ctx); err != nil {
 			return nil, err
-		} else if !l.txOpen() {
-			l.askLocks(ctx)
 		}
 	}
 	if cause := c.private(t, call); cause != "" {
@@ -248,6 +244,30 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 	return c.big(ctx, t.Key, query, args, prepared)
 }
 
+// clear finds out whether the session of c is still changed, for a read that
+// could be shared. Locks are given back, by migration tools for one, and the pool
+// prefers the connection that was used last.
+func (c *conn) clear(ctx context.Context) error {
+	l := c.link
+	if l.doubts != nil && !l.txOpen() {
+		if s := c.k.snapshot.Load(); s != nil && c.k.current(s, c.k.memo.now()) {
+			l.resolve(s)
+		} else if l.needReset && !l.locks {
+			// The catalog, which the read needs too, is not to be read on it.
+			c.link = nil
+			l.close()
+		}
+	}
+	if !l.needReset || !l.locks || l.tainted || l.doubts != nil {
+		return nil
+	}
+	l, err := c.own(ctx)
+	if err == nil && !l.txOpen() {
+		l.askLocks(ctx)
+	}
+	return err
+}
+
 // private returns why a read is private whatever the catalog says, or "".
 func (c *conn) private(t *text, call call) string {
 	switch l := c.link; {
@@ -257,7 +277,7 @@ func (c *conn) private(t *text, call call) string {
 		return CauseFresh
 	case l != nil && l.txOpen():
 		return CauseTransaction
-	case l != nil && (l.tainted || l.locks):
+	case l != nil && l.changed():
 		return CauseSession
 	case l != nil && l.busy():
 		return CauseBusy

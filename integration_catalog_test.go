@@ -1350,18 +1350,71 @@ func TestWritesThatMayChangeTheirSessionKeepItToThemselves(t *testing.T) {
 	}
 }
 
-func TestWriteRightAfterAChangeOfTheSchemaKeepsItsSessionToItself(t *testing.T) {
+// What a statement set off that ran while the schema was changing, the catalog
+// tells afterwards.
+func TestSessionsInDoubtAreJudgedBeforeTheyShare(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, setup{})
-	f.by("CREATE TABLE r AS SELECT 1 AS n", "CREATE TABLE ev(n int)", "CREATE FUNCTION tr() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM set_config('app.x', 'y', false); RETURN NEW; END$$",
-		"CREATE TRIGGER tr BEFORE INSERT ON ev FOR EACH ROW EXECUTE FUNCTION tr()")
-	get[int](t, f.db, "SELECT n FROM r")
-	mustExec(t, f.db, "CREATE TABLE another(n int)")
-	conn := pinned(t, f.db)
-	mustExec(t, conn, "INSERT INTO ev VALUES (1)")
-	before := f.stats()
-	get[int](t, conn, "SELECT n FROM r")
-	same(t, "reads on their own for a changed session", f.stats().PrivateBy[causeSession]-before.PrivateBy[causeSession], 1)
+	const (
+		trigger = "CREATE TRIGGER tr AFTER INSERT ON public.ev FOR EACH ROW EXECUTE FUNCTION public.tr()"
+		write   = "INSERT INTO public.ev VALUES (1)"
+		change  = "PERFORM set_config('search_path', 'x', false)"
+	)
+	for name, c := range map[string]struct {
+		first   string
+		run     []string
+		changes bool
+	}{
+		"a trigger":                    {"", []string{trigger, write}, true},
+		"a trigger in a transaction":   {"", []string{"BEGIN", trigger, write, "COMMIT"}, true},
+		"a function of a trigger":      {trigger, []string{"CREATE OR REPLACE FUNCTION public.tr() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN " + change + "; RETURN NEW; END$$", write}, true},
+		"a view that is read":          {"", []string{"BEGIN", "CREATE VIEW public.w AS SELECT set_config('search_path', 'x', false)", "SELECT FROM public.w", "COMMIT"}, true},
+		"a function that is called":    {"", []string{"BEGIN", "CREATE FUNCTION public.f() RETURNS text LANGUAGE sql AS $$SELECT set_config('search_path', 'x', false)$$", "SELECT public.f()", "COMMIT"}, true},
+		"a trigger that was there":     {trigger, []string{"CREATE TABLE public.another(n int)", write}, true},
+		"no trigger":                   {"", []string{"CREATE TABLE public.another(n int)", write}, false},
+		"a table of a transaction":     {"", []string{"BEGIN", "CREATE TABLE public.another(n int)", "INSERT INTO public.another VALUES (1)", write, "COMMIT"}, false},
+		"a function that is IMMUTABLE": {"", []string{"BEGIN", "CREATE FUNCTION public.f() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1'", "SELECT public.f()", "COMMIT"}, false},
+	} {
+		for _, pooled := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,pooled=%v", strings.ReplaceAll(name, " ", "-"), pooled), func(t *testing.T) {
+				t.Parallel()
+				f := newFixture(t, setup{})
+				body := change
+				if strings.HasPrefix(name, "a function of") {
+					body = "NULL"
+				}
+				f.by("CREATE SCHEMA x", "CREATE TABLE x.r AS SELECT 'x' AS v", "CREATE TABLE public.r AS SELECT 'public' AS v", "CREATE TABLE public.ev(n int)",
+					"CREATE FUNCTION public.tr() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN "+body+"; RETURN NEW; END$$")
+				if c.first != "" {
+					f.by(c.first)
+				}
+				const read = "SELECT v FROM r"
+				get[int](t, f.db, "SELECT 1 + 1") // loads the catalog
+				conn := pinned(t, f.db)
+				for _, statement := range c.run {
+					mustExec(t, conn, statement)
+				}
+				changed := f.stats().PrivateBy[causeSession]
+				if pooled {
+					conn.Close()
+					conn = pinned(t, f.db)
+					get[string](t, conn, read)
+					if n := f.stats().PrivateBy[causeSession] - changed; n > 0 && !c.changes {
+						t.Error("a session that is as it was shares nothing")
+					}
+				} else {
+					want := map[bool]string{true: "x", false: "public"}[c.changes]
+					same(t, "on it", get[string](t, conn, read), want)
+				}
+				others := pinned(t, f.db)
+				same(t, "elsewhere", get[string](t, others, read), "public")
+				if !pooled && !c.changes { // the catalog has been read meanwhile
+					shared := f.stats().Private
+					get[string](t, conn, read)
+					same(t, "read on their own", f.stats().Private, shared)
+				}
+			})
+		}
+	}
 }
 
 // causeSession is the label of reads on a connection that is not as it was.

@@ -45,12 +45,15 @@ type link struct {
 	needReset bool // the pool has lent it out anew since it was last used
 	tainted   bool // the session may differ from a fresh one
 	locks     bool // the session may hold advisory locks
-	sharing   bool // it runs a read that the catalog allows to be shared
-	drawn     bool // since it was lent out it may have drawn from a sequence
-	exposed   bool // its *pgx.Conn was handed out
-	inTx      bool // where pg is nil; pgx knows better
-	dirty     dirt // what the open transaction may have written
-	closed    bool
+	// doubts are the names in what it ran while the catalog could not tell what
+	// these do to the session; nil: there are none.
+	doubts  *statement.Analysis
+	sharing bool // it runs a read that the catalog allows to be shared
+	drawn   bool // since it was lent out it may have drawn from a sequence
+	exposed bool // its *pgx.Conn was handed out
+	inTx    bool // where pg is nil; pgx knows better
+	dirty   dirt // what the open transaction may have written
+	closed  bool
 }
 
 // dial opens a server connection. The caller has a place for it.
@@ -109,9 +112,12 @@ func (l *link) standby() bool {
 	return l.pg != nil && l.pg.PgConn().ParameterStatus("in_hot_standby") == "on"
 }
 
+// changed reports whether the session may differ from a fresh one.
+func (l *link) changed() bool { return l.tainted || l.locks || l.doubts != nil }
+
 // interchangeable reports whether a fresh connection would do as well.
 func (l *link) interchangeable() bool {
-	return !l.tainted && !l.locks && !l.exposed && !l.dead() && !l.txOpen() && !l.busy()
+	return !l.changed() && !l.exposed && !l.dead() && !l.txOpen() && !l.busy()
 }
 
 // personal reports whether who has the connection may ask for what its session
@@ -390,9 +396,15 @@ func (l *link) begin(query string, args []driver.NamedValue) begun {
 	if e.Taints {
 		e = &t.Effect
 	} else if !t.plain && !l.sharing {
-		e = &l.k.known(t).Effect
+		unsure := l.unsure()
+		j := l.k.known(t)
+		e = &j.Effect
+		if unsure || j.snap == nil {
+			l.doubt(t)
+		}
+		l.tainted = l.tainted || e.Taints && j.snap != nil && !(unsure && j.Unknown)
 	}
-	l.tainted = l.tainted || e.Taints
+	l.tainted = l.tainted || t.Sure.Taints
 	l.locks = l.locks || e.Locks
 	if t.Sure.Schema || e.Schema || t.Tx == statement.TxCommit && l.dirty.mayBeDDL() {
 		b.changed = l.k.version.Load().change()
@@ -522,6 +534,9 @@ func (l *link) cleaned() {
 		fresh = l.pg.DeallocateAll(ctx) == nil && fresh
 	}
 	l.tainted, l.locks = l.exposed || !fresh, l.locks && !fresh
+	if fresh {
+		l.doubts = nil
+	}
 }
 
 const heldLocks = "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid())"

@@ -184,17 +184,13 @@ func (k *Connector) judgeUnder(t *text, s *snapshot) *judged {
 
 // known returns the verdict on a statement that runs now, if there is a
 // snapshot that holds. Else nothing is known of its names: what looks like a
-// read may be of a view that writes. Whether a write changes its session, an
-// older snapshot still tells of the tables that were there.
+// read may be of a view that writes.
 func (k *Connector) known(t *text) *judged {
 	s := k.snapshot.Load()
 	if s == nil || !k.current(s, k.memo.now()) {
 		e := t.Effect
 		if len(t.Tables) > 0 && t.Sure.Cause != statement.CauseNotRead {
 			e.Writes, e.Schema = true, true
-		}
-		if t.Writes && s != nil && s.Snapshot != nil && s.ChangesSession(t.Analysis) {
-			e.Taints = true
 		}
 		return &judged{Verdict: catalog.Verdict{Effect: e, All: true}, k: k}
 	}
@@ -212,9 +208,58 @@ func (k *Connector) known(t *text) *judged {
 	return j
 }
 
+// unsure reports whether the catalog at hand may not tell what a statement that
+// runs now sets off: the schema has changed, or is changing.
+func (l *link) unsure() bool {
+	k := l.k
+	s := k.snapshot.Load()
+	return s == nil || !k.current(s, k.memo.now()) || k.version.Load().changing.Load() > 0 || l.dirty.mayBeDDL()
+}
+
+// maxDoubts bounds the names of a kind that a link remembers.
+const maxDoubts = 256
+
+// doubt notes that t may have changed the session of l, by what its names stand
+// for: tables by their triggers, and what it calls by what that does.
+func (l *link) doubt(t *text) {
+	if l.k.off || t.Sure.Schema && !t.Taints {
+		return
+	}
+	d := l.doubts
+	if d == nil {
+		d = &statement.Analysis{Sure: statement.Effect{Class: statement.Private, Writes: true}}
+		l.doubts = d
+	}
+	add := func(to *[]string, names []string) {
+		for _, name := range names {
+			if !slices.Contains(*to, name) {
+				*to = append(*to, name)
+			}
+		}
+		l.tainted = l.tainted || len(*to) > maxDoubts
+	}
+	add(&d.Tables, t.Tables)
+	if t.Taints {
+		add(&d.Functions, t.Functions)
+		add(&d.Qualified, t.Qualified)
+		add(&d.Operators, t.Operators)
+		add(&d.Types, t.Types)
+	}
+}
+
+// resolve finds out whether what l has run did change its session.
+func (l *link) resolve(s *snapshot) {
+	d := l.doubts
+	l.doubts = nil
+	if s.Snapshot != nil { // else nothing is shared that a session could change
+		v := s.Judge(d)
+		l.tainted, l.locks = l.tainted || v.Taints, l.locks || v.Locks
+	}
+}
+
 // consult loads the catalog before a statement that may write, if that was not
-// done lately: else it would count as one that writes everything and changes
-// its session, and a database that is only written to would learn nothing
+// done lately: else it would count as one that writes everything and leaves its
+// session in doubt, and a database that is only written to would learn nothing
 // better for ever. Its error is that of refresh.
 func (c *conn) consult(ctx context.Context, query string) error {
 	s, now := c.k.snapshot.Load(), c.k.memo.now()
@@ -225,7 +270,7 @@ func (c *conn) consult(ctx context.Context, query string) error {
 	if t.Tx != statement.TxBegin && (t.plain || t.Sure.Schema && t.Taints == t.Sure.Taints) {
 		return nil
 	}
-	if l := c.link; l != nil && (l.txOpen() || l.tainted || l.locks || l.busy() || l.dead()) {
+	if l := c.link; l != nil && (l.txOpen() || l.changed() || l.busy() || l.dead()) {
 		return nil
 	}
 	return c.refresh(ctx, s, now)
