@@ -15,6 +15,10 @@ type cache[V any] struct {
 
 const cacheBytes = 4 << 20
 
+// maxText is the longest text that is remembered: it takes the server longer to
+// read one than it takes to analyse it again.
+const maxText = 256 << 10
+
 // perText is what an entry costs beside its text.
 const perText = 512
 
@@ -34,6 +38,9 @@ func (c *cache[V]) get(text string) (V, bool) {
 }
 
 func (c *cache[V]) put(text string, v V) {
+	if len(text) > maxText {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	size := len(text) + perText

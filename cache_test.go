@@ -2,6 +2,7 @@ package coalesce
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -22,6 +23,18 @@ func TestAnyNumberOfTextsTakesBoundedMemory(t *testing.T) {
 	}
 	if len(texts.young)+len(texts.old) < 1000 {
 		t.Error("hardly any text is remembered")
+	}
+}
+
+func TestAHugeTextIsNotRemembered(t *testing.T) {
+	texts, prepared := newTexts(), newPreparedTexts()
+	huge := "INSERT INTO t VALUES ('" + strings.Repeat("x", maxText) + "')"
+	if a := texts.get(huge); !a.Writes {
+		t.Errorf("judged to be %+v", a.Effect)
+	}
+	prepared.put(huge, 0, 1)
+	if n := len(texts.young) + len(prepared.young); n != 0 {
+		t.Errorf("%d are remembered", n)
 	}
 }
 

@@ -273,6 +273,51 @@ func TestACatalogThatNoConnectionSurvivesIsDoneWithout(t *testing.T) {
 	}
 }
 
+// The server may have been in trouble: what it cost is not lost for a minute.
+func TestACatalogThatConnectionsWereLostOverIsAskedForLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		well := false
+		f := &fake{catalog: func(context.Context) error {
+			if well {
+				return nil
+			}
+			return errServer
+		}}
+		db := openFake(t, f, coalesce.Config{})
+		read := func(seconds int) (failed int, lost int64) {
+			before := f.catalogs.Load()
+			for range seconds {
+				if _, err := one(t.Context(), db, q); err != nil {
+					failed++
+				}
+				time.Sleep(time.Second)
+			}
+			return failed, f.catalogs.Load() - before
+		}
+		if failed, lost := read(60); failed != 1 || lost > 8 {
+			t.Errorf("the first minute: %d reads failed, %d connections were lost", failed, lost)
+		}
+		if failed, lost := read(600); failed != 0 || lost > 11 {
+			t.Errorf("ten minutes: %d reads failed, %d connections were lost", failed, lost)
+		}
+		well = true
+		read(60)
+		for _, trouble := range []int{1, 2, 3} {
+			db.Exec("CREATE TABLE u (v int)") // has the catalog loaded anew
+			well = false
+			for range trouble {
+				one(t.Context(), db, q)
+			}
+			well = true
+			time.Sleep(time.Second)
+			led := coalesce.StatsOf(db).Led
+			if _, err := one(t.Context(), db, q); err != nil || coalesce.StatsOf(db).Led != led+1 {
+				t.Errorf("a second after %d reads in trouble: %v, and it is not shared", trouble, err)
+			}
+		}
+	})
+}
+
 func TestACatalogThatTakesLongerThanAMinuteIsDoneWithout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{catalog: func(ctx context.Context) error {

@@ -160,7 +160,9 @@ func (c *Config) cutFromKeywords(dsn string) (string, error) {
 	for s := strings.TrimLeft(dsn, blanks); s != ""; s = strings.TrimLeft(s, blanks) {
 		name, after, found := strings.Cut(s, "=")
 		name = strings.TrimRight(name, blanks)
-		if !found || name == "" || strings.ContainsAny(name, blanks) {
+		// A URL of another scheme would be sent as the name of a parameter, and
+		// the server's error would show it.
+		if !found || name == "" || strings.ContainsAny(name, blanks+":/@") {
 			return "", errKeywords
 		}
 		after = strings.TrimLeft(after, blanks)

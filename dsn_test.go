@@ -101,6 +101,8 @@ func TestErrorOfAMalformedDSNSaysWhatIsWrong(t *testing.T) {
 		"host=h connect_timeout=abc":                                    `parsing "abc"`,
 		"host=h user='u":                                                "not closed",
 		"host=h user":                                                   "keywords and values",
+		"Postgres://u:p@h/d?coalesce_ttl=1m":                            "keywords and values",
+		"jdbc:postgresql://h/d?user=u&password=p":                       "keywords and values",
 		"postgres://u:p/w@h/d":                                          hint,
 	} {
 		_, err := sql.Open("coalesce-pgx", dsn)

@@ -84,14 +84,15 @@ type snapshot struct {
 	reason            string        // why not
 	schema, suspect   uint64        // versions when the loading began
 	begun             time.Duration // on the memo's clock
-	passing           bool          // it may be readable soon
+	lasts             time.Duration // how long it may be judged by; 0: catalogLast
 }
 
 const (
 	// catalogAge is how old a snapshot gets before it is loaded again: others
 	// change the schema too. It may be judged by for as long once more, lest
 	// everybody wait for the loading.
-	catalogAge = time.Minute
+	catalogAge  = time.Minute
+	catalogLast = 2 * catalogAge
 	// catalogGap is how long a snapshot must last though names were not in it,
 	// code was called that may have changed the schema, or it could not be read.
 	catalogGap = time.Second
@@ -101,7 +102,7 @@ const (
 func (k *Connector) current(s *snapshot, now time.Duration) bool {
 	v := k.version.Load()
 	age := now - s.begun
-	return s.schema == v.schemaVersion() && age < 2*catalogAge && (s.suspect == v.suspectVersion() && !s.passing || age < catalogGap)
+	return s.schema == v.schemaVersion() && age < or(s.lasts, catalogLast) && (s.suspect == v.suspectVersion() || age < catalogGap)
 }
 
 func (s *snapshot) aged(now time.Duration) bool { return now-s.begun >= catalogAge }
@@ -409,9 +410,11 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	lost := err != nil && l.dead() && ctx.Err() == nil
 	if !lost {
 		k.catalogLosses.Store(0)
-	} else if k.catalogLosses.Add(1) > 1 && !unsent(err) {
-		// It is the catalog's query that the server does not suffer.
+	} else if n := k.catalogLosses.Add(1); n > 1 && !unsent(err) {
+		// It may be the catalog's query that the server does not suffer, or the
+		// server is in trouble: that is asked again less and less often.
 		lost = false
+		s.lasts = min(catalogGap<<min(n-2, 16), catalogLast)
 	}
 	late := errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 	if late {
@@ -431,7 +434,10 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	}
 	if err != nil {
 		// Not a PostgreSQL, or one that shows nothing: known names only.
-		s.Snapshot, s.reason, s.passing = nil, err.Error(), passes(err)
+		s.Snapshot, s.reason = nil, err.Error()
+		if passes(err) {
+			s.lasts = catalogGap
+		}
 	} else if s.Database != "" {
 		k.turnsOutToBe(s.Database)
 	}
