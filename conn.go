@@ -188,7 +188,7 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 		c.query, c.text = query, t
 	}
 	call := callOf(ctx)
-	if l := c.link; l != nil && l.changed() && !l.tainted && !c.k.off && !call.fresh && t.Sure.Class != statement.Private {
+	if l := c.link; l != nil && l.changed() && !l.tainted && !c.k.off && !call.fresh && !t.plain && t.Sure.Class != statement.Private {
 		if err := c.clear(ctx); err != nil {
 			return nil, err
 		}
@@ -248,24 +248,35 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 // could be shared. Locks are given back, by migration tools for one, and the pool
 // prefers the connection that was used last.
 func (c *conn) clear(ctx context.Context) error {
-	l := c.link
-	if l.doubts != nil && !l.txOpen() {
-		if s := c.k.snapshot.Load(); s != nil && c.k.current(s, c.k.memo.now()) {
-			l.resolve(s)
-		} else if l.needReset && !l.locks {
-			// The catalog, which the read needs too, is not to be read on it.
-			c.link = nil
-			l.close()
-		}
+	reset := c.link.needReset
+	if !reset && c.link.doubts == nil {
+		return nil
 	}
-	if !l.needReset || !l.locks || l.tainted || l.doubts != nil {
+	s := c.k.snapshot.Load()
+	if l := c.link; l.doubts != nil && reset && s == nil && !l.locks {
+		// Nobody refers to its session, and the first loading may take longer
+		// than the caller has: that goes on without him on another link.
+		c.link = nil
+		l.close()
 		return nil
 	}
 	l, err := c.own(ctx)
-	if err == nil && !l.txOpen() {
+	if err != nil || l.txOpen() || l.busy() || l.dead() {
+		return err
+	}
+	if l.doubts != nil {
+		if s == nil || !c.k.current(s, c.k.memo.now()) {
+			// Not in a flight, which might give its link to another.
+			s = c.k.loadCatalogOn(ctx, l)
+		}
+		if s != nil {
+			l.resolve(s)
+		}
+	}
+	if l.locks && reset {
 		l.askLocks(ctx)
 	}
-	return err
+	return nil
 }
 
 // private returns why a read is private whatever the catalog says, or "".
@@ -277,12 +288,14 @@ func (c *conn) private(t *text, call call) string {
 		return CauseFresh
 	case l != nil && l.txOpen():
 		return CauseTransaction
-	case l != nil && l.changed():
+	case l != nil && (l.tainted || l.locks):
 		return CauseSession
 	case l != nil && l.busy():
 		return CauseBusy
 	case t.Sure.Class == statement.Private:
 		return t.Sure.Cause
+	case l != nil && l.doubts != nil:
+		return CauseSession
 	case t.Backslash && !c.k.standardStrings.Load(), c.k.foreignEncoding.Load():
 		return statement.CauseUnparsed
 	}

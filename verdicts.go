@@ -394,14 +394,13 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 		return attempt{err: err, undialled: true}
 	}
 	f.goOn()
-	v := k.version.Load()
 	returned := false
 	defer func() {
 		if !returned { // as in try
 			l.close()
 		}
 	}()
-	s := &snapshot{schema: v.schemaVersion(), suspect: v.suspectVersion(), begun: k.memo.now()}
+	s := k.newSnapshot()
 	// A hook may have made the session that of whoever leads this: its owner, or
 	// who gets it next, has it reset for itself.
 	again := l.wasReset || f.crew.foreign
@@ -429,6 +428,17 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	} else {
 		f.crew.releaseToAny(l, k)
 	}
+	k.judgeBy(s, rows, err)
+	return attempt{value: s}
+}
+
+func (k *Connector) newSnapshot() *snapshot {
+	v := k.version.Load()
+	return &snapshot{schema: v.schemaVersion(), suspect: v.suspectVersion(), begun: k.memo.now()}
+}
+
+// judgeBy makes s, for which rows were read or err came, the snapshot to judge by.
+func (k *Connector) judgeBy(s *snapshot, rows []catalog.Row, err error) {
 	if err == nil {
 		s.Snapshot, err = catalog.Parse(rows)
 	}
@@ -442,7 +452,21 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 		k.turnsOutToBe(s.Database)
 	}
 	k.snapshot.Store(s)
-	return attempt{value: s}
+}
+
+// loadCatalogOn loads the catalog on a link whose session is in doubt. It
+// returns nil if that fails, or if the schema has changed meanwhile.
+func (k *Connector) loadCatalogOn(ctx context.Context, l *link) *snapshot {
+	s := k.newSnapshot()
+	rows, err := readCatalog(ctx, l)
+	if err != nil && (l.dead() || ctx.Err() != nil) {
+		return nil // the read itself will tell
+	}
+	k.judgeBy(s, rows, err)
+	if !k.current(s, k.memo.now()) {
+		return nil
+	}
+	return s
 }
 
 func readCatalog(ctx context.Context, l *link) ([]catalog.Row, error) {
