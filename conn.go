@@ -288,7 +288,7 @@ func (c *conn) private(t *text, call call) string {
 		return CauseFresh
 	case l != nil && l.txOpen():
 		return CauseTransaction
-	case l != nil && (l.tainted || l.locks):
+	case l != nil && (l.tainted || l.locks || l.outdated() && !l.needReset):
 		return CauseSession
 	case l != nil && l.busy():
 		return CauseBusy

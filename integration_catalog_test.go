@@ -1315,6 +1315,7 @@ func TestWritesThatMayChangeTheirSessionKeepItToThemselves(t *testing.T) {
 		{"a trigger that reads a view", "CREATE VIEW vset AS SELECT set_config('app.x', 'y', false) AS x; " + ev + trigger("BEGIN PERFORM * FROM vset; RETURN NEW; END"), into, true},
 		{"a trigger of a partition", "CREATE TABLE p(n int) PARTITION BY RANGE (n); CREATE TABLE ev PARTITION OF p FOR VALUES FROM (0) TO (9)" + trigger(set), "INSERT INTO p VALUES (1)", true},
 		{"a trigger behind a view", ev + trigger(set) + "; CREATE VIEW w AS SELECT n FROM ev", "INSERT INTO w VALUES (1)", true},
+		{"a view of the settings", "CREATE VIEW settings AS SELECT * FROM pg_settings; CREATE VIEW mine AS SELECT name, setting FROM settings", "UPDATE mine SET setting = '8MB' WHERE name = 'work_mem'", true},
 		{"a trigger's condition", ev + trigger("BEGIN RETURN NEW; END") + "; CREATE TRIGGER c BEFORE INSERT ON ev FOR EACH ROW WHEN (set_config('app.x', 'y', false) = 'y') EXECUTE FUNCTION tr()", into, true},
 		{"a default", "CREATE TABLE ev(n int, x text DEFAULT set_config('app.x', 'y', false))", into, true},
 		{"a default that calls", "CREATE FUNCTION f() RETURNS text LANGUAGE sql AS $$SELECT set_config('app.x', 'y', false)$$; CREATE TABLE ev(n int, x text DEFAULT f())", into, true},

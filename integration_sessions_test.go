@@ -275,6 +275,36 @@ func TestSearchPathOfOneConnectionIsNoOthers(t *testing.T) {
 	}
 }
 
+// Settings of a database or a role count for the sessions to come.
+func TestSessionBegunWithOtherSettingsSharesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t AS SELECT 'public' AS v", "CREATE SCHEMA other", "CREATE TABLE other.t AS SELECT 'other' AS v")
+	name := get[string](t, f.plain, "SELECT quote_ident(current_database())")
+	const read = "SELECT v FROM t"
+	path := "public"
+	for _, c := range []struct{ alter, path string }{
+		{"ALTER DATABASE " + name + " SET search_path = other", "other"},
+		{"DO $$ BEGIN EXECUTE 'ALTER DATABASE " + name + " RESET search_path'; END $$", "public"},
+	} {
+		old := pinned(t, f.db)
+		mustExec(t, old, "SELECT 1")
+		mustExec(t, old, c.alter)
+		fresh := pinned(t, f.db)
+		for range 2 {
+			same(t, "a session begun before "+c.alter, get[string](t, old, read), path)
+			same(t, "one begun after it", get[string](t, fresh, read), c.path)
+		}
+		path = c.path
+		old.Close()
+		fresh.Close()
+	}
+	before := f.stats()
+	get[string](t, f.db, read)
+	get[string](t, f.db, read)
+	same(t, "reads on their own, of the pool's connections", f.stats().Private-before.Private, 0)
+}
+
 // What a hook did when the session began, DISCARD ALL undoes as well.
 func TestDiscardAllOfAHookedSessionMakesItNoFreshOne(t *testing.T) {
 	t.Parallel()

@@ -331,6 +331,122 @@ func TestWriteSetsOffWhatWasJustMade(t *testing.T) {
 	})
 }
 
+// What a statement does was settled when it began; what is known of that may
+// change before it is over.
+func TestWriteCountsThoughWhatItCallsIsRedefinedMeanwhile(t *testing.T) {
+	t.Parallel()
+	const read = "SELECT count(*) FROM log"
+	for _, c := range []struct{ name, write, redefine string }{
+		{"replaced", "SELECT f()", "CREATE OR REPLACE FUNCTION f() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1'"},
+		{"altered", "SELECT f()", "ALTER FUNCTION f() STABLE"},
+		{"called by a default", "INSERT INTO t DEFAULT VALUES", "CREATE OR REPLACE FUNCTION f() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1'"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, setup{})
+			f.by("CREATE TABLE log(n int)", "CREATE TABLE gate(n int)",
+				"CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS 'BEGIN INSERT INTO log VALUES (1); LOCK TABLE gate; RETURN 1; END'", "CREATE TABLE t(n int DEFAULT f())")
+			same(t, "before", get[int](t, f.db, read), 0)
+			open := f.lock("gate")
+			done := make(chan error, 1)
+			conn := pinned(t, f.db) // which changes its session, perhaps
+			go func() { _, err := conn.ExecContext(bg, c.write); done <- err }()
+			until(t, func() bool {
+				return get[int](t, f.plain, "SELECT count(*) FROM pg_locks WHERE relation = 'gate'::regclass AND NOT granted") == 1
+			}, says("the write is under way"))
+			f.do(c.redefine)
+			for range 2 {
+				same(t, "meanwhile", get[int](t, f.db, read), 0)
+			}
+			open()
+			if err := receive(t, done); err != nil {
+				t.Error(err)
+			}
+			same(t, "after", get[int](t, f.db, read), 1)
+		})
+	}
+}
+
+func TestNothingIsHeldThatAWriteMayChangeWhoseRowsAreOpen(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	const rows = 20
+	f.by(fmt.Sprintf("CREATE TABLE slowly AS SELECT 0 AS n FROM generate_series(1, %d)", rows), "CREATE TABLE other AS SELECT 1 AS n", "CREATE TABLE gate(n int)",
+		"CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN LOCK TABLE gate; RETURN NULL; END'")
+	const read, other = "SELECT sum(n) FROM slowly", "SELECT n FROM other"
+	held := func(query string) bool {
+		before := f.stats().Held
+		get[int](t, f.db, query)
+		get[int](t, f.db, query)
+		return f.stats().Held > before
+	}
+	update := func() *sql.Rows {
+		r, err := f.db.Query("UPDATE slowly SET n = n + 1 RETURNING repeat('x', 2000)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close() })
+		return r
+	}
+	same(t, "held before", held(read), true)
+	open := update()
+	same(t, "held while the rows are open", held(read), false)
+	same(t, "another table, held while they are", held(other), true)
+	open.Close()
+	same(t, "held afterwards", held(read), true)
+
+	f.do("CREATE CONSTRAINT TRIGGER pass AFTER UPDATE ON slowly DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pass()")
+	release := f.lock("gate")
+	open = update()
+	same(t, "before the commit", get[int](t, f.db, read), rows)
+	release()
+	until(t, func() bool { return get[int](t, f.plain, read) == 2*rows }, says("the server has committed"))
+	same(t, "after it", get[int](t, f.db, read), 2*rows)
+	open.Close()
+}
+
+// By dblink a function writes in a transaction of its own.
+func TestWriteInATransactionOfItsOwnIsSeenBeforeItsCallersEnds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	if _, err := f.plain.Exec("CREATE EXTENSION dblink"); err != nil {
+		t.Skipf("dblink cannot be tested here: %v", err)
+	}
+	insert := "dblink_exec('" + f.dsn + "', 'INSERT INTO log VALUES (1)')"
+	f.by("CREATE TABLE log(n int)", "CREATE TABLE t(n int)", "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM "+insert+"; RETURN NEW; END$$",
+		"CREATE TRIGGER note BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION note()")
+	const read = "SELECT count(*) FROM log"
+	for i, write := range []string{"SELECT " + insert, "INSERT INTO t VALUES (1)"} {
+		same(t, "before "+write, get[int](t, f.db, read), i)
+		tx := begin(t, f.db, nil)
+		mustExec(t, tx, write)
+		same(t, "after "+write, get[int](t, f.db, read), i+1)
+		tx.Rollback()
+	}
+}
+
+func TestSequenceMovesBeforeItsTransactionEnds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE SEQUENCE sq", "CREATE TABLE ser(id serial, n int)", "CREATE TABLE door(n int)")
+	for _, c := range []struct{ write, sequence string }{{"SELECT setval('sq', 50)", "sq"}, {"INSERT INTO ser(n) VALUES (1)", "ser_id_seq"}} {
+		read := "SELECT last_value FROM " + c.sequence + " WHERE NOT EXISTS (SELECT FROM door)"
+		before := f.stats()
+		release := f.lock("door")
+		leader := askFor[int](bg, f.db, read)
+		until(t, func() bool { return f.running(read) == 1 }, says("the leader is at the server"))
+		tx := begin(t, f.db, nil)
+		mustExec(t, tx, c.write)
+		later := askFor[int](bg, f.db, read)
+		f.sharing(int(before.Joined+before.Led) + 2)
+		same(t, "led, with "+c.write, f.stats().Led-before.Led, 2)
+		release()
+		receive(t, leader)
+		receive(t, later)
+		tx.Rollback()
+	}
+}
+
 // Where a backslash escapes a quote, a literal may end elsewhere than it seems.
 func TestWriteHiddenByABackslashCounts(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,10 @@ type link struct {
 	tap  *tap
 	pg   *pgx.Conn // nil if the connector is not pgx's
 	born time.Time
+	// begun and defaults are what tells whether its session began with other
+	// settings than a fresh one.
+	begun    *version
+	defaults uint64
 
 	// home is the connection in whose idle it was put last.
 	home atomic.Pointer[conn]
@@ -58,12 +62,14 @@ type link struct {
 
 // dial opens a server connection. The caller has a place for it.
 func (k *Connector) dial(ctx context.Context) (*link, error) {
+	v := k.version.Load().version
+	defaults := v.defaults.Load()
 	raw, err := k.inner.Connect(ctx)
 	if err != nil {
 		k.places.giveBack()
 		return nil, err
 	}
-	l := &link{k: k, raw: raw, born: time.Now()}
+	l := &link{k: k, raw: raw, born: time.Now(), begun: v, defaults: defaults}
 	l.tap = &tap{link: l}
 	// One interceptor for each connection: it could not tell them apart.
 	l.conn, err = sqlmw.Driver(opener{raw}, l.tap).Open("")
@@ -103,6 +109,15 @@ func (l *link) txOpen() bool {
 	return l.inTx
 }
 
+// outdated reports whether a fresh session may begin with other settings.
+func (l *link) outdated() bool {
+	v := l.k.version.Load().version
+	if v == l.begun {
+		return v.defaults.Load() != l.defaults
+	}
+	return v.defaults.Load() > 0 // it was not known which database this is
+}
+
 // busy reports whether rows of an earlier query are still open.
 func (l *link) busy() bool { return l.pg != nil && l.pg.PgConn().IsBusy() }
 
@@ -128,7 +143,7 @@ func (l *link) personal() bool { return l.drawn && !l.needReset }
 // It reports false if the connection cannot be used any more.
 func (l *link) reset(ctx context.Context) bool {
 	l.wasReset = false
-	if l.dead() {
+	if l.dead() || l.needReset && l.outdated() {
 		return false
 	}
 	if !l.needReset {
@@ -302,7 +317,7 @@ func (l *link) unwrap(rows driver.Rows, err error) (driver.Rows, error) {
 		return own, nil
 	}
 	if pg, ok := own.(*stdlib.Rows); ok {
-		return &watchedRows{Rows: pg, done: func() { l.finish(writer) }}, nil
+		return &watchedRows{Rows: pg, done: func() { l.rowsClosed(writer) }}, nil
 	}
 	l.tap.closing = writer
 	return rows, nil
@@ -378,7 +393,8 @@ type begun struct {
 	*text
 	// tainted and locks are those of the link before.
 	tainted, locks bool
-	changed        func() // to be called when it is over; nil if it cannot change the schema
+	changed        func()  // to be called when it is over; nil if it cannot change the schema
+	judged         *judged // the verdict when it began; nil if that could not be another
 }
 
 // anything stands for a text that pgx makes of another: nobody has seen it.
@@ -393,11 +409,13 @@ func (l *link) begin(query string, args []driver.NamedValue) begun {
 	}
 	b := begun{text: t, tainted: l.tainted, locks: l.locks}
 	e := &t.Sure
+	unsure := false
+	if !t.plain && !l.sharing {
+		unsure, b.judged = l.unsure(), l.k.known(t)
+	}
 	if e.Taints {
 		e = &t.Effect
-	} else if !t.plain && !l.sharing {
-		unsure := l.unsure()
-		j := l.k.known(t)
+	} else if j := b.judged; j != nil {
 		e = &j.Effect
 		if unsure || j.snap == nil {
 			l.doubt(t)
@@ -410,6 +428,29 @@ func (l *link) begin(query string, args []driver.NamedValue) begun {
 		b.changed = l.k.version.Load().change()
 	}
 	return b
+}
+
+// writer is a statement that may write, whose rows are open.
+type writer struct {
+	begun
+	settled func() // nil if it is in a transaction: the end of that counts
+}
+
+// opening notes that the rows of a statement are open. If it writes the server
+// may do so at any time until they are closed, when what it returns is to be
+// called.
+func (l *link) opening(b begun) (settled func()) {
+	if l.txOpen() || b.judged == nil || !b.judged.Writes {
+		return nil
+	}
+	return l.k.version.Load().open(b.judged)
+}
+
+func (l *link) rowsClosed(w *writer) {
+	l.finish(w.begun)
+	if w.settled != nil {
+		w.settled()
+	}
 }
 
 // misreads reports whether the server may read t otherwise than it was analysed:
@@ -456,7 +497,8 @@ func (l *link) refused(b begun, err error) bool {
 // finish raises the versions of what a statement may have written, whether it
 // succeeded or not: a lost answer may have been a commit. It reports whether
 // the statement is one to finish again when its rows are closed.
-func (l *link) finish(t *text) (again bool) {
+func (l *link) finish(b begun) (again bool) {
+	t := b.text
 	switch t.Tx {
 	case statement.TxBegin:
 		l.inTx = true
@@ -474,20 +516,34 @@ func (l *link) finish(t *text) (again bool) {
 	if t.plain && !t.Writes {
 		return again
 	}
-	j := l.k.known(t)
+	j := b.outcome(l.k.known(t))
 	if !j.Writes {
 		return again
 	}
 	l.drawn = true
 	if l.txOpen() {
 		l.dirty.add(t, j)
+		l.k.version.Load().each(func(v *version) { v.sequences.Add(1) }) // which no transaction undoes
 	}
 	// Several statements, or one that is not understood, may have committed.
 	unclear := t.Cause == statement.CauseSeveral || t.Cause == statement.CauseUnparsed || t.Cause == statement.CauseTooLong
-	if !l.txOpen() || l.dead() || unclear {
+	if !l.txOpen() || l.dead() || unclear || j.All && l.k.commitsElsewhere() {
 		l.raise(func() { l.k.raise(t, j) })
 	}
 	return true
+}
+
+// outcome returns what a statement may have done that is j by what is known now.
+// What it called may be another since it began.
+func (b begun) outcome(j *judged) *judged {
+	was := b.judged
+	if was == nil || !was.Writes || was.snap == j.snap || j.Writes && !was.All && !j.All && slices.Equal(was.Touches, j.Touches) {
+		return j
+	}
+	both := *j
+	both.Writes, both.All = true, true
+	both.Schema = j.Schema || was.snap != nil && was.Schema
+	return &both
 }
 
 // raise raises versions for a write that has finished. If the connection died
@@ -590,7 +646,7 @@ func (d *dirt) add(t *text, j *judged) {
 	if len(d.statements) == maxDirty {
 		d.all = true
 	}
-	if !d.all {
+	if !d.all || t.Defaults {
 		d.statements = append(d.statements, dirtyStatement{t, j})
 	}
 }
@@ -610,8 +666,8 @@ type tap struct {
 	link *link
 
 	rows    driver.Rows // of the last query, before sqlmw wrapped them
-	writer  *text       // of the last query, if it may write
-	closing *text       // of the open rows that sqlmw wraps
+	writer  *writer     // the last query, if it may write
+	closing *writer     // that of the open rows that sqlmw wraps
 }
 
 func (t *tap) ConnExecContext(ctx context.Context, c driver.ExecerContext, query string, args []driver.NamedValue) (driver.Result, error) {
@@ -644,13 +700,19 @@ func (t *tap) StmtQueryContext(ctx context.Context, s driver.StmtQueryContext, q
 // yet, but may have: its version is raised now and when the rows are closed.
 // It returns the rows that sqlmw shall wrap: none where unwrap takes the others.
 func (t *tap) opened(a begun, rows driver.Rows, err error) driver.Rows {
+	var settled func()
+	if err == nil {
+		settled = t.link.opening(a) // before the version is raised: no read may be held in between
+	}
 	again := t.done(a, err)
 	if err != nil {
 		return nil
 	}
 	t.rows, t.writer = rows, nil
 	if again {
-		t.writer = a.text
+		t.writer = &writer{a, settled}
+	} else if settled != nil {
+		settled()
 	}
 	if _, ok := rows.(*stdlib.Rows); ok || !again {
 		return nil
@@ -666,7 +728,7 @@ func (t *tap) done(a begun, err error) (again bool) {
 		t.link.tainted, t.link.locks = a.tainted, a.locks
 		return false
 	}
-	again = t.link.finish(a.text)
+	again = t.link.finish(a)
 	if a.Cleans && err == nil {
 		t.link.cleaned()
 	}
@@ -676,7 +738,7 @@ func (t *tap) done(a begun, err error) (again bool) {
 func (t *tap) RowsClose(_ context.Context, rows driver.Rows) error {
 	err := rows.Close()
 	if t.closing != nil {
-		t.link.finish(t.closing)
+		t.link.rowsClosed(t.closing)
 		t.closing = nil
 	}
 	return err

@@ -75,7 +75,7 @@ func (j *judged) comparable(other clock) bool {
 // settled implements clock.
 func (j *judged) settled(lags bool) bool {
 	v := j.k.version.Load()
-	return v.unsettled.Load() == 0 && !(lags && v.writtenLately())
+	return v.unsettled.Load() == 0 && !(lags && v.writtenLately()) && !v.mayChange(j.reads)
 }
 
 // snapshot is what the catalog said when it was last loaded.
@@ -258,6 +258,13 @@ func (l *link) resolve(s *snapshot) {
 	}
 }
 
+// commitsElsewhere reports whether code in the database may write outside the
+// transaction that calls it, so that this need not commit.
+func (k *Connector) commitsElsewhere() bool {
+	s := k.snapshot.Load()
+	return s != nil && s.Snapshot != nil && s.CommitsElsewhere
+}
+
 // consult loads the catalog before a statement that may write, if that was not
 // done lately: else it would count as one that writes everything and leaves its
 // session in doubt, and a database that is only written to would learn nothing
@@ -310,6 +317,9 @@ func (c *conn) refresh(ctx context.Context, old *snapshot, now time.Duration) er
 // raise makes stale what a statement may have changed.
 func (k *Connector) raise(t *text, j *judged) {
 	v := k.version.Load()
+	if t.Defaults {
+		v.each(func(v *version) { v.defaults.Add(1) })
+	}
 	switch {
 	case t.Sure.Schema:
 		k.raiseAll(mayBeDDL)

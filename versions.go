@@ -21,9 +21,15 @@ type version struct {
 	// unsettled are the writes whose callers have left and which the server
 	// may still commit. Nothing is held meanwhile.
 	unsettled atomic.Int64
+	defaults  atomic.Uint64             // changes of the settings that sessions begin with
 	changing  atomic.Int64              // statements under way that may change the schema
 	written   atomic.Pointer[time.Time] // when something was raised last
 	tables    sync.Map                  // name → *atomic.Uint64: writes to the tables of that name
+
+	// opened are the writes whose rows are being read. Nothing is held meanwhile
+	// that they may change.
+	openMu sync.Mutex
+	opened map[*judged]int
 
 	// aliasOf are the databases that this name has turned out to stand for:
 	// what raises this raises those.
@@ -79,6 +85,50 @@ func (v *version) count(counter func(*version) *atomic.Int64) (undo func()) {
 // it is until done is called.
 func (v *version) change() (done func()) {
 	return v.count(func(v *version) *atomic.Int64 { return &v.changing })
+}
+
+// open notes that the rows of a write are open, which they are until closed is
+// called.
+func (v *version) open(w *judged) (closed func()) {
+	var in []*version
+	v.each(func(v *version) {
+		v.openMu.Lock()
+		defer v.openMu.Unlock()
+		if v.opened == nil {
+			v.opened = make(map[*judged]int)
+		}
+		v.opened[w]++
+		in = append(in, v)
+	})
+	return func() {
+		for _, v := range in {
+			v.openMu.Lock()
+			if v.opened[w]--; v.opened[w] == 0 {
+				delete(v.opened, w)
+			}
+			v.openMu.Unlock()
+		}
+	}
+}
+
+// mayChange reports whether a write whose rows are open may raise one of the
+// counters.
+func (v *version) mayChange(counters []*atomic.Uint64) bool {
+	v.openMu.Lock()
+	defer v.openMu.Unlock()
+	for w := range v.opened {
+		if w.All || w.of != v || slices.ContainsFunc(counters, func(c *atomic.Uint64) bool {
+			return c == &v.any || c == &v.sequences || slices.Contains(w.writes, c)
+		}) {
+			return true
+		}
+		for _, name := range w.Strangers {
+			if c, ok := v.tables.Load(name); ok && slices.Contains(counters, c.(*atomic.Uint64)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (v *version) standFor(database *version) {

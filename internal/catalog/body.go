@@ -201,7 +201,7 @@ func (c *changes) name(name string) bool {
 
 func (c *changes) write(name string) bool {
 	rel := c.relations[name]
-	return rel != nil && rel.changes
+	return rel != nil && rel.changes || name == "pg_settings"
 }
 
 func (c *changes) function(name string) bool {

@@ -16,6 +16,9 @@ import (
 type Snapshot struct {
 	// Database is what the server calls the database; "" if it did not tell.
 	Database string
+	// CommitsElsewhere: there is an extension by which code can write in a
+	// transaction other than its own.
+	CommitsElsewhere bool
 
 	relations map[string]*relation
 	functions map[string]function
@@ -291,6 +294,7 @@ func (l *loading) add(r *Row) error {
 		f.attribute = f.attribute || strings.Contains(r.B, "a")
 		f.changes = f.changes || strings.Contains(r.B, "x") && !quietExtensions[r.Text]
 		s.functions[name] = f
+		s.CommitsElsewhere = s.CommitsElsewhere || r.Text == "dblink"
 	case "body":
 		l.bodies[name] = append(l.bodies[name], scan(r.Text))
 	case "operator":

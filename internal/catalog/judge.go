@@ -258,7 +258,7 @@ func (j *judge) relation(name string, rel *relation, via string) {
 func (s *Snapshot) ChangesSession(a *statement.Analysis) bool {
 	return slices.ContainsFunc(a.Tables, func(name string) bool {
 		rel := s.relations[name]
-		return rel != nil && rel.changes
+		return rel != nil && rel.changes || name == "pg_settings"
 	})
 }
 
@@ -276,7 +276,6 @@ func (j *judge) touches(a *statement.Analysis) {
 		if strings.HasPrefix(name, "pg_") && !slices.Contains(a.Functions, name) {
 			// A write to the system catalog itself, perhaps.
 			j.v.Schema, j.v.All = true, true
-			j.v.Taints = j.v.Taints || slices.Contains(a.Tables, "pg_settings")
 			return
 		}
 		if _, ok := j.s.relations[name]; ok {

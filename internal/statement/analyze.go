@@ -160,6 +160,8 @@ type scanner struct {
 	tx       Tx
 	taints   bool
 	cleans   bool
+	defaults bool // see Analysis
+	looked   bool // for them in the code of a DO
 	opaque   bool
 	computes bool // see Analysis
 	locks    bool // it may take or give back advisory locks of the session
@@ -494,7 +496,7 @@ func (s *scanner) analysis() *Analysis {
 	a := &Analysis{
 		Effect: Effect{s.class, s.cause, s.reason, s.writes, s.schema, s.taints || s.nameTaints, s.locks},
 		Sure:   Effect{s.sure.class, s.sure.cause, s.sure.reason, s.sure.writes, s.sure.schema, s.taints, s.locks},
-		Tx:     s.tx, Cleans: s.cleans, Opaque: s.opaque, Computes: s.computes,
+		Tx:     s.tx, Cleans: s.cleans, Defaults: s.defaults, Opaque: s.opaque, Computes: s.computes,
 		Backslash: s.lex.backslash,
 	}
 	if !s.long {

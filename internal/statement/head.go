@@ -29,6 +29,7 @@ func (s *scanner) head() {
 		s.role = roleExplain
 	case kwCreate, kwAlter:
 		s.role, cause, s.alters = roleDDL, CauseWrite, kw == kwAlter
+		s.defaults = s.defaults || s.alters && hasSettings(s.lex.sql[s.next.start:s.next.end])
 		s.ddl()
 	case kwDrop, kwComment, kwGrant, kwRevoke, kwReassign, kwRefresh, kwImport, kwSecurity:
 		cause = CauseWrite
@@ -48,6 +49,9 @@ func (s *scanner) head() {
 		if !s.bodyMayBeDDL() {
 			s.role = roleUpkeep
 			s.hidesCode()
+		} else if !s.looked {
+			s.looked = true // to the end of the text
+			s.defaults = s.defaults || hasSettings(s.lex.sql[s.next.start:])
 		}
 	case kwExecute, kwLoad:
 		s.taints = true
@@ -169,6 +173,13 @@ func hasDDLWord(block string) bool {
 		}
 	}
 	return false
+}
+
+// hasSettings reports whether a text names a kind of object that has settings for
+// the sessions to come: ALTER ROLE … SET and the like.
+func hasSettings(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(text, "database") || strings.Contains(text, "role") || strings.Contains(text, "user")
 }
 
 // rollsBackPart reports whether a ROLLBACK is one to a savepoint, or of a

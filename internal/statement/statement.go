@@ -131,6 +131,10 @@ type Analysis struct {
 	// Cleans reports whether the text is DISCARD ALL.
 	Cleans bool
 
+	// Defaults reports whether the text may change the settings that sessions
+	// begin with, which those under way keep as they were.
+	Defaults bool
+
 	// Opaque reports whether the answer depends on what no name in the text
 	// leads to: the system catalog, in which functions and casts look things up.
 	Opaque bool

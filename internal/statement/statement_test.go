@@ -353,6 +353,19 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
+func TestSettingsOfTheSessionsToCome(t *testing.T) {
+	for sql, want := range map[string]bool{
+		"ALTER DATABASE d SET x = 1": true, "alter role r in database d reset all": true, "ALTER USER u SET x TO 1": true, "SELECT 1; /* now */ ALTER ROLE ALL SET x = 1": true,
+		"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET x = 1', current_database()); END $$": true,
+		"SELECT 1; DO 'x'; DO 'ALTER ROLE r SET x = 1'":                                         true,
+		"ALTER TABLE users ADD c int":                                                           false, "CREATE DATABASE d": false, "SET x = 1": false, "DO $$ BEGIN UPDATE users SET n = 1; END $$": false,
+	} {
+		if got := Analyze(sql).Defaults; got != want {
+			t.Errorf("%s: got %v, want %v", sql, got, want)
+		}
+	}
+}
+
 func TestTaints(t *testing.T) {
 	for _, sql := range []string{
 		"SET x = 1", "SET SESSION x = 1", "SET TIME ZONE 'UTC'", "SET ROLE r", "SET SESSION AUTHORIZATION r", "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
