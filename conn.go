@@ -68,6 +68,152 @@ var (
 	_ driver.StmtExecContext    = (*stmt)(nil)
 )
 
+// QueryContext implements [driver.QueryerContext].
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.read(ctx, query, args, false)
+}
+
+func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	done := false
+	defer c.dropUnless(&done)
+	rows, err := c.answer(ctx, query, args, prepared)
+	done = true
+	return rows, err
+}
+
+// answer answers a query: shared if it may be, on its own otherwise.
+func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	defer c.settled()
+	if c.lost {
+		return nil, driver.ErrBadConn
+	}
+	// On a sql.Conn nobody else has asked.
+	if err := ctx.Err(); err != nil {
+		if c.link != nil {
+			return c.direct(ctx, query, args, prepared)
+		}
+		return nil, err
+	}
+	t := c.text
+	if t == nil || c.query != query {
+		t = c.k.texts.get(query)
+		c.query, c.text = query, t
+	}
+	call := callOf(ctx)
+	if l := c.link; l != nil && l.changed() && !l.tainted && !c.k.off && !call.fresh && !t.plain && t.Sure.Class != statement.Private {
+		if err := c.clear(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if cause := c.private(t, call); cause != "" {
+		if err := c.consult(ctx, query); err != nil {
+			c.k.memo.countPrivate(cause)
+			return nil, err
+		}
+		return c.alone(ctx, cause, query, args, prepared)
+	}
+	now := c.k.memo.now()
+	j, err := c.judge(ctx, t, now)
+	switch {
+	case err != nil:
+		c.k.memo.countPrivate(statement.CauseCatalog)
+		return nil, err
+	case j.Class == statement.Private:
+		return c.alone(ctx, j.Cause, query, args, prepared)
+	}
+	key := &c.keys
+	args, err = key.build(t.Analysis, call.scope, prepared, args)
+	if err != nil {
+		return c.alone(ctx, CauseArgument, query, args, prepared)
+	}
+	ttl := c.k.ttl
+	if call.hasTTL {
+		ttl = call.ttl
+	}
+	if j.Class == statement.Joinable || key.saysNow {
+		ttl = 0
+	}
+	how, res, f := c.k.memo.enter(ctx, key.key(), t.Key, ttl, j, now)
+	key.release()
+	switch how {
+	case enteredHeld:
+		return replayed(&replay{res: res}), nil
+	case enteredJoined:
+		f.crew.join(c)
+		return c.wait(ctx, f, query, args, prepared)
+	case enteredLed:
+		f.crew.lead(c)
+		defer f.crew.leave(c) // also when code called by the flight panics
+		sent := copyArgs(args)
+		try := func(ctx context.Context) attempt { return c.k.try(ctx, f, t, query, sent, prepared) }
+		if ctx.Done() == nil {
+			f.lead(try)
+		} else {
+			go f.run(try)
+		}
+		return c.await(ctx, f)
+	}
+	return c.big(ctx, t.Key, query, args, prepared)
+}
+
+// private returns why a read is private whatever the catalog says, or "".
+func (c *conn) private(t *text, call call) string {
+	switch l := c.link; {
+	case c.k.off:
+		return CauseOff
+	case call.fresh:
+		return CauseFresh
+	case l != nil && l.txOpen():
+		return CauseTransaction
+	case l != nil && (l.tainted || l.locks || l.outdated() && !l.needReset):
+		return CauseSession
+	case l != nil && l.busy():
+		return CauseBusy
+	case t.Sure.Class == statement.Private:
+		return t.Sure.Cause
+	case l != nil && l.doubts != nil:
+		return CauseSession
+	case t.Backslash && !c.k.standardStrings.Load(), c.k.foreignEncoding.Load():
+		return statement.CauseUnparsed
+	}
+	return ""
+}
+
+// clear finds out whether the session of c is still changed, for a read that
+// could be shared. Locks are given back, by migration tools for one, and the pool
+// prefers the connection that was used last.
+func (c *conn) clear(ctx context.Context) error {
+	reset := c.link.needReset
+	if !reset && c.link.doubts == nil {
+		return nil
+	}
+	s := c.k.snapshot.Load()
+	if l := c.link; l.doubts != nil && reset && s == nil && !l.locks {
+		// Nobody refers to its session, and the first loading may take longer
+		// than the caller has: that goes on without him on another link.
+		c.link = nil
+		l.close()
+		return nil
+	}
+	l, err := c.own(ctx)
+	if err != nil || l.txOpen() || l.busy() || l.dead() {
+		return err
+	}
+	if l.doubts != nil {
+		if s == nil || !c.k.current(s, c.k.memo.now()) {
+			// Not in a flight, which might give its link to another.
+			s = c.k.loadCatalogOn(ctx, l)
+		}
+		if s != nil {
+			l.resolve(s)
+		}
+	}
+	if l.locks && reset {
+		l.askLocks(ctx)
+	}
+	return nil
+}
+
 // ready returns l fit for use, or a fresh connection in its place: nothing
 // has been sent, so nobody need hear of one that died while it was idle.
 func (k *Connector) ready(ctx context.Context, l *link) (*link, error) {
@@ -159,147 +305,6 @@ func onLink[T any](ctx context.Context, c *conn, do func(*link) (T, error)) (res
 	}
 	done = true
 	return res, err
-}
-
-func (c *conn) read(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
-	done := false
-	defer c.dropUnless(&done)
-	rows, err := c.answer(ctx, query, args, prepared)
-	done = true
-	return rows, err
-}
-
-// answer answers a query: shared if it may be, on its own otherwise.
-func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
-	defer c.settled()
-	if c.lost {
-		return nil, driver.ErrBadConn
-	}
-	// On a sql.Conn nobody else has asked.
-	if err := ctx.Err(); err != nil {
-		if c.link != nil {
-			return c.direct(ctx, query, args, prepared)
-		}
-		return nil, err
-	}
-	t := c.text
-	if t == nil || c.query != query {
-		t = c.k.texts.get(query)
-		c.query, c.text = query, t
-	}
-	call := callOf(ctx)
-	if l := c.link; l != nil && l.changed() && !l.tainted && !c.k.off && !call.fresh && !t.plain && t.Sure.Class != statement.Private {
-		if err := c.clear(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if cause := c.private(t, call); cause != "" {
-		if err := c.consult(ctx, query); err != nil {
-			c.k.memo.countPrivate(cause)
-			return nil, err
-		}
-		return c.alone(ctx, cause, query, args, prepared)
-	}
-	now := c.k.memo.now()
-	j, err := c.judge(ctx, t, now)
-	switch {
-	case err != nil:
-		c.k.memo.countPrivate(statement.CauseCatalog)
-		return nil, err
-	case j.Class == statement.Private:
-		return c.alone(ctx, j.Cause, query, args, prepared)
-	}
-	key := &c.keys
-	args, err = key.build(t.Analysis, call.scope, prepared, args)
-	if err != nil {
-		return c.alone(ctx, CauseArgument, query, args, prepared)
-	}
-	ttl := c.k.ttl
-	if call.hasTTL {
-		ttl = call.ttl
-	}
-	if j.Class == statement.Joinable || key.saysNow {
-		ttl = 0
-	}
-	how, res, f := c.k.memo.enter(ctx, key.key(), t.Key, ttl, j, now)
-	key.release()
-	switch how {
-	case enteredHeld:
-		return replayed(&replay{res: res}), nil
-	case enteredJoined:
-		f.crew.join(c)
-		return c.wait(ctx, f, query, args, prepared)
-	case enteredLed:
-		f.crew.lead(c)
-		defer f.crew.leave(c) // also when code called by the flight panics
-		sent := copyArgs(args)
-		try := func(ctx context.Context) attempt { return c.k.try(ctx, f, t, query, sent, prepared) }
-		if ctx.Done() == nil {
-			f.lead(try)
-		} else {
-			go f.run(try)
-		}
-		return c.await(ctx, f)
-	}
-	return c.big(ctx, t.Key, query, args, prepared)
-}
-
-// clear finds out whether the session of c is still changed, for a read that
-// could be shared. Locks are given back, by migration tools for one, and the pool
-// prefers the connection that was used last.
-func (c *conn) clear(ctx context.Context) error {
-	reset := c.link.needReset
-	if !reset && c.link.doubts == nil {
-		return nil
-	}
-	s := c.k.snapshot.Load()
-	if l := c.link; l.doubts != nil && reset && s == nil && !l.locks {
-		// Nobody refers to its session, and the first loading may take longer
-		// than the caller has: that goes on without him on another link.
-		c.link = nil
-		l.close()
-		return nil
-	}
-	l, err := c.own(ctx)
-	if err != nil || l.txOpen() || l.busy() || l.dead() {
-		return err
-	}
-	if l.doubts != nil {
-		if s == nil || !c.k.current(s, c.k.memo.now()) {
-			// Not in a flight, which might give its link to another.
-			s = c.k.loadCatalogOn(ctx, l)
-		}
-		if s != nil {
-			l.resolve(s)
-		}
-	}
-	if l.locks && reset {
-		l.askLocks(ctx)
-	}
-	return nil
-}
-
-// private returns why a read is private whatever the catalog says, or "".
-func (c *conn) private(t *text, call call) string {
-	switch l := c.link; {
-	case c.k.off:
-		return CauseOff
-	case call.fresh:
-		return CauseFresh
-	case l != nil && l.txOpen():
-		return CauseTransaction
-	case l != nil && (l.tainted || l.locks || l.outdated() && !l.needReset):
-		return CauseSession
-	case l != nil && l.busy():
-		return CauseBusy
-	case t.Sure.Class == statement.Private:
-		return t.Sure.Cause
-	case l != nil && l.doubts != nil:
-		return CauseSession
-	case t.Backslash && !c.k.standardStrings.Load(), c.k.foreignEncoding.Load():
-		return statement.CauseUnparsed
-	}
-	return ""
 }
 
 func (c *conn) alone(ctx context.Context, cause, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
@@ -433,11 +438,6 @@ func (f *flight) part(l *link, lost bool) {
 	} else {
 		f.crew.release(l)
 	}
-}
-
-// QueryContext implements [driver.QueryerContext].
-func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.read(ctx, query, args, false)
 }
 
 // ExecContext implements [driver.ExecerContext]. It is never shared.
