@@ -51,7 +51,8 @@ func (s *scanner) head() {
 			s.hidesCode()
 		} else if !s.looked {
 			s.looked = true // to the end of the text
-			s.defaults = s.defaults || hasSettings(s.lex.sql[s.next.start:])
+			code := s.lex.sql[s.next.start:]
+			s.defaults = s.defaults || hasSettings(code) && strings.Contains(strings.ToLower(code), "alter")
 		}
 	case kwExecute, kwLoad:
 		s.taints = true

@@ -359,6 +359,7 @@ func TestSettingsOfTheSessionsToCome(t *testing.T) {
 		"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET x = 1', current_database()); END $$": true,
 		"SELECT 1; DO 'x'; DO 'ALTER ROLE r SET x = 1'":                                         true,
 		"ALTER TABLE users ADD c int":                                                           false, "CREATE DATABASE d": false, "SET x = 1": false, "DO $$ BEGIN UPDATE users SET n = 1; END $$": false,
+		"DO $$ BEGIN EXECUTE 'UPDATE users SET n = 1'; END $$": false,
 	} {
 		if got := Analyze(sql).Defaults; got != want {
 			t.Errorf("%s: got %v, want %v", sql, got, want)
