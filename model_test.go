@@ -20,8 +20,10 @@ import (
 	"github.com/coalesce-pgx/coalesce"
 )
 
-// The promise of section 4 of the design, checked by a model: a read that
-// starts after a write has returned sees it. For longer than CI does:
+// Own writes, checked by a model: a read that starts after a write has returned
+// sees it. A linearizability checker (porcupine) asks for more than that: while a
+// write is under way, who reads fresh may see it, and who reads then need not. A
+// property test (rapid) takes one step at a time. For longer than CI does:
 //
 //	go test -race -run Model -model.duration 1h -timeout 0 .
 //
