@@ -102,6 +102,7 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 	call := callOf(ctx)
 	if l := c.link; l != nil && l.changed() && !l.tainted && !c.k.off && !call.fresh && !t.plain && t.Sure.Class != statement.Private {
 		if err := c.clear(ctx); err != nil {
+			c.k.memo.countPrivate(CauseSession)
 			return nil, err
 		}
 	}
@@ -183,35 +184,29 @@ func (c *conn) private(t *text, call call) string {
 // could be shared. Locks are given back, by migration tools for one, and the pool
 // prefers the connection that was used last.
 func (c *conn) clear(ctx context.Context) error {
-	reset := c.link.needReset
-	if !reset && c.link.doubts == nil {
-		return nil
+	if l := c.link; l.doubts != nil && !l.txOpen() && !l.busy() {
+		s := c.k.snapshot.Load()
+		if s == nil || !c.k.current(s, c.k.memo.now()) {
+			var err error
+			if s, err = c.loadCatalog(ctx, s); err != nil {
+				return err
+			}
+		}
+		if c.link == nil {
+			return nil
+		}
+		if c.k.current(s, c.k.memo.now()) {
+			c.link.resolve(s)
+		}
 	}
-	s := c.k.snapshot.Load()
-	if l := c.link; l.doubts != nil && reset && s == nil && !l.locks {
-		// Nobody refers to its session, and the first loading may take longer
-		// than the caller has: that goes on without him on another link.
-		c.link = nil
-		l.close()
+	if l := c.link; !l.locks || !l.needReset || l.tainted {
 		return nil
 	}
 	l, err := c.own(ctx)
-	if err != nil || l.txOpen() || l.busy() || l.dead() {
-		return err
-	}
-	if l.doubts != nil {
-		if s == nil || !c.k.current(s, c.k.memo.now()) {
-			// Not in a flight, which might give its link to another.
-			s = c.k.loadCatalogOn(ctx, l)
-		}
-		if s != nil {
-			l.resolve(s)
-		}
-	}
-	if l.locks && reset {
+	if err == nil && !l.txOpen() {
 		l.askLocks(ctx)
 	}
-	return nil
+	return err
 }
 
 // ready returns l fit for use, or a fresh connection in its place: nothing

@@ -278,7 +278,7 @@ func (c *conn) consult(ctx context.Context, query string) error {
 	if t.Tx != statement.TxBegin && (t.plain || t.Sure.Schema && t.Taints == t.Sure.Taints) {
 		return nil
 	}
-	if l := c.link; l != nil && (l.txOpen() || l.changed() || l.busy() || l.dead()) {
+	if l := c.link; l != nil && (l.txOpen() || l.tainted || l.locks || l.busy() || l.dead()) {
 		return nil
 	}
 	return c.refresh(ctx, s, now)
@@ -410,7 +410,8 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 			l.close()
 		}
 	}()
-	s := k.newSnapshot()
+	v := k.version.Load()
+	s := &snapshot{schema: v.schemaVersion(), suspect: v.suspectVersion(), begun: k.memo.now()}
 	// A hook may have made the session that of whoever leads this: its owner, or
 	// who gets it next, has it reset for itself.
 	again := l.wasReset || f.crew.foreign
@@ -438,17 +439,6 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	} else {
 		f.crew.releaseToAny(l, k)
 	}
-	k.judgeBy(s, rows, err)
-	return attempt{value: s}
-}
-
-func (k *Connector) newSnapshot() *snapshot {
-	v := k.version.Load()
-	return &snapshot{schema: v.schemaVersion(), suspect: v.suspectVersion(), begun: k.memo.now()}
-}
-
-// judgeBy makes s, for which rows were read or err came, the snapshot to judge by.
-func (k *Connector) judgeBy(s *snapshot, rows []catalog.Row, err error) {
 	if err == nil {
 		s.Snapshot, err = catalog.Parse(rows)
 	}
@@ -462,21 +452,7 @@ func (k *Connector) judgeBy(s *snapshot, rows []catalog.Row, err error) {
 		k.turnsOutToBe(s.Database)
 	}
 	k.snapshot.Store(s)
-}
-
-// loadCatalogOn loads the catalog on a link whose session is in doubt. It
-// returns nil if that fails, or if the schema has changed meanwhile.
-func (k *Connector) loadCatalogOn(ctx context.Context, l *link) *snapshot {
-	s := k.newSnapshot()
-	rows, err := readCatalog(ctx, l)
-	if err != nil && (l.dead() || ctx.Err() != nil) {
-		return nil // the read itself will tell
-	}
-	k.judgeBy(s, rows, err)
-	if !k.current(s, k.memo.now()) {
-		return nil
-	}
-	return s
+	return attempt{value: s}
 }
 
 func readCatalog(ctx context.Context, l *link) ([]catalog.Row, error) {
