@@ -184,7 +184,7 @@ func (c *conn) private(t *text, call call) string {
 // could be shared. Locks are given back, by migration tools for one, and the pool
 // prefers the connection that was used last.
 func (c *conn) clear(ctx context.Context) error {
-	if l := c.link; l.doubts != nil && !l.txOpen() && !l.busy() {
+	if l := c.link; l.doubts != nil && !l.txOpen() && !l.busy() && !l.dead() {
 		s := c.k.snapshot.Load()
 		if s == nil || !c.k.current(s, c.k.memo.now()) {
 			var err error
@@ -195,7 +195,8 @@ func (c *conn) clear(ctx context.Context) error {
 		if c.link == nil {
 			return nil
 		}
-		if c.k.current(s, c.k.memo.now()) {
+		// Asked first: who ends a change raises the schema's version before.
+		if c.k.version.Load().changing.Load() == 0 && c.k.current(s, c.k.memo.now()) {
 			c.link.resolve(s)
 		}
 	}
@@ -420,7 +421,7 @@ func (k *Connector) try(ctx context.Context, f *flight, t *text, query string, a
 		return attempt{stream: newStream(f, res, rows, l)}
 	}
 	rows.Close()
-	out = attempt{res: res, lost: res.err != nil && l.dead() && ctx.Err() == nil, lags: l.standby()}
+	out = attempt{res: res, lost: res.err != nil && l.dead() && ctx.Err() == nil, lags: l.standby() || l.outdated()}
 	f.part(l, out.lost)
 	return out
 }

@@ -75,8 +75,8 @@ func (w *crew) leave(c *conn) {
 	w.mu.Lock()
 	w.members--
 	delete(w.lenders, c)
-	// A session in doubt is its owner's: the catalog alone is read in a flight on it.
-	if w.link != nil && c.link == nil && (w.owner == c || w.owner == nil && w.link.doubts == nil) {
+	// A session that may be changed is its owner's: the catalog alone is read in a flight on it.
+	if w.link != nil && c.link == nil && (w.owner == c || w.owner == nil && !w.link.changed()) {
 		w.link, c.link = nil, w.link
 		c.lendable, w.promised = w.promised, false
 		c.link.needReset = c.link.needReset || c.link.user != c

@@ -1418,6 +1418,160 @@ func TestSessionsInDoubtAreJudgedBeforeTheyShare(t *testing.T) {
 	}
 }
 
+// A statement may have waited for a change that was not under way when it began,
+// and may see one before who makes it hears that it is done.
+func TestSessionsThatAChangeOvertookAreJudgedBeforeTheyShare(t *testing.T) {
+	t.Parallel()
+	const (
+		trigger = "CREATE TRIGGER tr AFTER INSERT ON public.ev FOR EACH ROW EXECUTE FUNCTION public.tr()"
+		write   = "INSERT INTO public.ev VALUES (1)"
+		read    = "SELECT v FROM r"
+	)
+	prepare := func(t *testing.T) *fixture {
+		f := newFixture(t, setup{})
+		f.by("CREATE SCHEMA x", "CREATE TABLE x.r AS SELECT 'x' AS v", "CREATE TABLE public.r AS SELECT 'public' AS v", "CREATE TABLE public.ev(n int)", "CREATE TABLE public.gate(n int)",
+			"CREATE FUNCTION public.tr() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM set_config('search_path', 'x', false); RETURN NEW; END$$",
+			"CREATE PROCEDURE public.make() LANGUAGE plpgsql AS $$BEGIN "+trigger+"; COMMIT; LOCK TABLE public.gate; END$$")
+		get[int](t, f.db, "SELECT 1 + 1") // loads the catalog
+		return f
+	}
+	t.Run("by a transaction that commits under it", func(t *testing.T) {
+		t.Parallel()
+		f := prepare(t)
+		tx := begin(t, f.db, nil)
+		mustExec(t, tx, trigger)
+		conn := pinned(t, f.db)
+		done := askFor[string](bg, conn, write+" RETURNING ''")
+		until(t, func() bool {
+			return get[int](t, f.plain, "SELECT count(*) FROM pg_locks WHERE relation = 'ev'::regclass AND NOT granted") == 1
+		}, says("it waits"))
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if got := receive(t, done); got.err != nil {
+			t.Fatal(got.err)
+		}
+		same(t, "on it", get[string](t, conn, read), "x")
+		same(t, "elsewhere", get[string](t, f.db, read), "public")
+	})
+	t.Run("by a procedure that has committed and goes on", func(t *testing.T) {
+		t.Parallel()
+		f := prepare(t)
+		release, done := f.lock("gate"), make(chan error, 1)
+		go func() { _, err := f.db.Exec("CALL public.make()"); done <- err }()
+		until(t, func() bool { return get[int](t, f.plain, "SELECT count(*) FROM pg_trigger WHERE tgname = 'tr'") == 1 }, says("the trigger is there"))
+		conn := pinned(t, f.db)
+		mustExec(t, conn, write)
+		same(t, "on it", get[string](t, conn, read), "x")
+		same(t, "elsewhere", get[string](t, f.db, read), "public")
+		release()
+		if err := receive(t, done); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A session in which something ran while the catalog could not be read is judged
+// when it can be.
+func TestSessionsOfATimeWithoutACatalogAreJudgedBeforeTheyShare(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{pgx: func(c *pgx.ConnConfig) { c.RuntimeParams["lock_timeout"] = "100ms" }})
+	f.by("CREATE SCHEMA x", "CREATE TABLE x.r AS SELECT 'x' AS v", "CREATE TABLE public.r AS SELECT 'public' AS v", "CREATE TABLE ev(n int)",
+		"CREATE FUNCTION tr() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM set_config('search_path', 'x', false); RETURN NEW; END$$",
+		"CREATE TRIGGER tr AFTER INSERT ON ev FOR EACH ROW EXECUTE FUNCTION tr()")
+	const read = "SELECT v FROM r"
+	release := f.lock("pg_catalog.pg_range")
+	conn := pinned(t, f.db)
+	mustExec(t, conn, "INSERT INTO ev VALUES (1)")
+	same(t, "on it, without a catalog", get[string](t, conn, read), "x")
+	release()
+	until(t, func() bool {
+		same(t, "elsewhere", get[string](t, f.db, read), "public")
+		return f.stats().Held > 0
+	}, says("reads are held"))
+	same(t, "on it", get[string](t, conn, read), "x")
+}
+
+func TestPooledConnectionInDoubtMayBeReplaced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.db.SetMaxOpenConns(1)
+	f.by("CREATE TABLE t AS SELECT 1 AS n")
+	name := get[string](t, f.plain, "SELECT quote_ident(current_database())")
+	get[int](t, f.db, "SELECT n FROM t")
+	f.do("CREATE TABLE another(n int)", "UPDATE t SET n = n", "ALTER DATABASE "+name+" SET work_mem = '8MB'")
+	before := f.stats().Private
+	same(t, "on a fresh connection", get[int](t, f.db, "SELECT n FROM t"), 1)
+	same(t, "reads on their own", f.stats().Private-before, 0)
+}
+
+func TestSessionInDoubtThatDiedIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t AS SELECT 1 AS n")
+	get[int](t, f.db, "SELECT n FROM t")
+	conn := pinned(t, f.db)
+	pid := get[int](t, conn, "SELECT pg_backend_pid()")
+	f.do("CREATE TABLE another(n int)")
+	mustExec(t, conn, "UPDATE t SET n = n")
+	mustExec(t, f.plain, "SELECT pg_terminate_backend($1)", pid)
+	if _, err := conn.ExecContext(bg, "UPDATE t SET n = n"); err == nil {
+		t.Fatal("a write of a session that was ended succeeds")
+	}
+	if got, err := column[int](bg, conn, "SELECT n FROM t"); err == nil {
+		t.Errorf("a read of a session that was ended gives %v", got)
+	}
+}
+
+func TestConnectionsInDoubtLoadTheCatalogOnce(t *testing.T) {
+	t.Parallel()
+	const n = 6
+	f := newFixture(t, setup{})
+	f.db.SetMaxIdleConns(n)
+	f.by("CREATE TABLE t AS SELECT 1 AS n")
+	get[int](t, f.db, "SELECT n FROM t")
+	f.do("CREATE TABLE another(n int)")
+	conns := func() (all []*sql.Conn) {
+		for range n {
+			all = append(all, pinned(t, f.db))
+		}
+		return all
+	}
+	writing := conns()
+	for _, c := range writing {
+		mustExec(t, c, "INSERT INTO t SELECT FROM t WHERE false")
+	}
+	for _, c := range writing {
+		c.Close()
+	}
+	reading := conns()
+	noErrors(t, receive(t, together(n, func(i int) error {
+		_, err := column[int](bg, reading[i], "SELECT n FROM t")
+		return err
+	})))
+	same(t, "catalog loads", f.seen.queries(catalog.Query), 2)
+}
+
+// A database that is only written to learns of a change of its schema, or its
+// writes would count as ones to everything for ever.
+func TestWritesOnConnectionsInDoubtLoadTheCatalog(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.db.SetMaxOpenConns(1)
+	f.by("CREATE TABLE t(n int)", "CREATE TABLE r AS SELECT 1 AS n")
+	others := openCoalesce(t, f.dsn)
+	const write, read = "INSERT INTO t VALUES (1)", "SELECT n FROM r"
+	mustExec(t, f.db, write)
+	mustExec(t, f.db, "CREATE TABLE another(n int)")
+	until(t, func() bool {
+		get[int](t, others, read)
+		mustExec(t, f.db, write)
+		before := coalesce.StatsOf(others).Held
+		get[int](t, others, read)
+		return coalesce.StatsOf(others).Held > before
+	}, says("a read of another table is held"))
+}
+
 // causeSession is the label of reads on a connection that is not as it was.
 const causeSession = "changed session"
 

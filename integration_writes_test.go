@@ -395,6 +395,13 @@ func TestNothingIsHeldThatAWriteMayChangeWhoseRowsAreOpen(t *testing.T) {
 	open.Close()
 	same(t, "held afterwards", held(read), true)
 
+	open, err := pinned(t, f.db).QueryContext(bg, `UPDATE slowly SET n = n + 0 RETURNING U&"n"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "held while the rows of a text are open that nobody understands", held(read), false)
+	open.Close()
+
 	f.do("CREATE CONSTRAINT TRIGGER pass AFTER UPDATE ON slowly DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pass()")
 	release := f.lock("gate")
 	open = update()
@@ -403,6 +410,25 @@ func TestNothingIsHeldThatAWriteMayChangeWhoseRowsAreOpen(t *testing.T) {
 	until(t, func() bool { return get[int](t, f.plain, read) == 2*rows }, says("the server has committed"))
 	same(t, "after it", get[int](t, f.db, read), 2*rows)
 	open.Close()
+}
+
+func TestManyTextsOfATransactionCountAsWritesToTheirTables(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE t(n int)", "CREATE TABLE other AS SELECT 1 AS n")
+	const read = "SELECT n FROM other"
+	get[int](t, f.db, read)
+	tx := begin(t, f.db, nil)
+	for i := range 100 {
+		mustExec(t, tx, fmt.Sprintf("INSERT INTO t VALUES (%d)", i))
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	before := f.stats().Held
+	get[int](t, f.db, read)
+	same(t, "reads of another table that are held", f.stats().Held-before, 1)
+	same(t, "the writes", get[int](t, f.db, "SELECT count(*) FROM t"), 100)
 }
 
 // By dblink a function writes in a transaction of its own.

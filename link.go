@@ -136,8 +136,9 @@ func (l *link) interchangeable() bool {
 }
 
 // personal reports whether who has the connection may ask for what its session
-// has drawn from a sequence. All else that it may refer to taints it.
-func (l *link) personal() bool { return l.drawn && !l.needReset }
+// has drawn from a sequence, or to what may have changed it. All else that it may
+// refer to taints it.
+func (l *link) personal() bool { return (l.drawn || l.doubts != nil) && !l.needReset }
 
 // reset does what database/sql asked for when it lent the connection out.
 // It reports false if the connection cannot be used any more.
@@ -394,7 +395,8 @@ type begun struct {
 	// tainted and locks are those of the link before.
 	tainted, locks bool
 	changed        func()  // to be called when it is over; nil if it cannot change the schema
-	judged         *judged // the verdict when it began; nil if that could not be another
+	judged         *judged // the verdict when it began; nil if that could not be another, or the read is shared
+	calm           bool    // no change of the schema was under way then
 }
 
 // anything stands for a text that pgx makes of another: nobody has seen it.
@@ -410,6 +412,7 @@ func (l *link) begin(query string, args []driver.NamedValue) begun {
 	b := begun{text: t, tainted: l.tainted, locks: l.locks}
 	e := &t.Sure
 	unsure := false
+	b.calm = l.k.version.Load().changing.Load() == 0
 	if !t.plain && !l.sharing {
 		unsure, b.judged = l.unsure(), l.k.known(t)
 	}
@@ -417,7 +420,7 @@ func (l *link) begin(query string, args []driver.NamedValue) begun {
 		e = &t.Effect
 	} else if j := b.judged; j != nil {
 		e = &j.Effect
-		if unsure || j.snap == nil {
+		if unsure || j.snap == nil || j.snap.lasts > 0 {
 			l.doubt(t)
 		}
 		l.tainted = l.tainted || e.Taints && j.snap != nil && !(unsure && j.Unknown)
@@ -440,10 +443,14 @@ type writer struct {
 // may do so at any time until they are closed, when what it returns is to be
 // called.
 func (l *link) opening(b begun) (settled func()) {
-	if l.txOpen() || b.judged == nil || !b.judged.Writes {
+	w := b.judged
+	if w == nil && b.plain && b.Writes {
+		w = l.k.known(b.text)
+	}
+	if l.txOpen() || w == nil || !w.Writes {
 		return nil
 	}
-	return l.k.version.Load().open(b.judged)
+	return l.k.version.Load().open(w)
 }
 
 func (l *link) rowsClosed(w *writer) {
@@ -516,7 +523,12 @@ func (l *link) finish(b begun) (again bool) {
 	if t.plain && !t.Writes {
 		return again
 	}
-	j := b.outcome(l.k.known(t))
+	changing := b.calm && l.k.version.Load().changing.Load() > 0 // asked first: who ends one raises versions before
+	j := l.k.known(t)
+	if b.judged != nil && (changing || j.snap == nil || b.judged.snap != j.snap) {
+		l.doubt(t) // it may have waited for a change that was not under way when it began
+	}
+	j = b.outcome(j)
 	if !j.Writes {
 		return again
 	}
@@ -631,6 +643,13 @@ type dirtyStatement struct {
 	j *judged
 }
 
+// covers reports whether what s raises is all that t raises. Texts that are not
+// remembered are judged each time.
+func (s *dirtyStatement) covers(t *text, j *judged) bool {
+	return s.j == j || !t.Defaults && !j.Schema && (s.j.All ||
+		!j.All && s.j.of == j.of && slices.Equal(s.j.Touches, j.Touches) && slices.Equal(s.j.Strangers, j.Strangers))
+}
+
 func (d *dirt) mayBeDDL() bool {
 	return d.all || slices.ContainsFunc(d.statements, func(s dirtyStatement) bool { return s.t.Sure.Schema || s.j.Schema })
 }
@@ -639,7 +658,7 @@ const maxDirty = 32
 
 func (d *dirt) add(t *text, j *judged) {
 	for _, s := range d.statements {
-		if s.j == j {
+		if s.covers(t, j) {
 			return
 		}
 	}

@@ -133,7 +133,7 @@ type attempt struct {
 	// unsent: nothing reached the server. lost: the connection died under way.
 	unsent, lost bool
 	undialled    bool // there was no connection to make it on
-	lags         bool // it was made on a standby
+	lags         bool // it was made on a standby, or in a session that began with older settings
 	// value is set instead of res by the driver's own reads.
 	value any
 

@@ -84,7 +84,7 @@ type snapshot struct {
 	reason            string        // why not
 	schema, suspect   uint64        // versions when the loading began
 	begun             time.Duration // on the memo's clock
-	lasts             time.Duration // how long it may be judged by; 0: catalogLast
+	lasts             time.Duration // how long it may be judged by, being one that could not be read; 0: catalogLast
 }
 
 const (
@@ -251,6 +251,9 @@ func (l *link) doubt(t *text) {
 // resolve finds out whether what l has run did change its session.
 func (l *link) resolve(s *snapshot) {
 	d := l.doubts
+	if d == nil || s.lasts > 0 {
+		return // it is another link, or nothing could be read but may be soon
+	}
 	l.doubts = nil
 	if s.Snapshot != nil { // else nothing is shared that a session could change
 		v := s.Judge(d)
@@ -428,7 +431,7 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	}
 	late := errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 	if late {
-		err = errors.New("it takes longer than " + quietTime.String())
+		s.lasts, err = catalogLast, errors.New("it takes longer than "+quietTime.String())
 	} else if err != nil && (lost || unsent(err) || ctx.Err() != nil) {
 		f.crew.release(l)
 		return attempt{err: err, unsent: unsent(err), lost: lost}
@@ -446,7 +449,7 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 		// Not a PostgreSQL, or one that shows nothing: known names only.
 		s.Snapshot, s.reason = nil, err.Error()
 		if passes(err) {
-			s.lasts = catalogGap
+			s.lasts = max(s.lasts, catalogGap)
 		}
 	} else if s.Database != "" {
 		k.turnsOutToBe(s.Database)
