@@ -102,7 +102,7 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 	call := callOf(ctx)
 	if l := c.link; l != nil && l.changed() && !l.tainted && !c.k.off && !call.fresh && !t.plain && t.Sure.Class != statement.Private {
 		if err := c.clear(ctx); err != nil {
-			c.k.memo.countPrivate(CauseSession)
+			c.k.memo.countPrivate(CauseDoubt)
 			return nil, err
 		}
 	}
@@ -173,7 +173,7 @@ func (c *conn) private(t *text, call call) string {
 	case t.Sure.Class == statement.Private:
 		return t.Sure.Cause
 	case l != nil && l.doubts != nil:
-		return CauseSession
+		return CauseDoubt
 	case t.Backslash && !c.k.standardStrings.Load(), c.k.foreignEncoding.Load():
 		return statement.CauseUnparsed
 	}

@@ -409,10 +409,8 @@ func (l *link) begin(query string, args []driver.NamedValue) begun {
 	if slices.ContainsFunc(args, rewrites) || query != catalog.Query && l.misreads(t) {
 		t = anything
 	}
-	b := begun{text: t, tainted: l.tainted, locks: l.locks}
-	e := &t.Sure
-	unsure := false
-	b.calm = l.k.version.Load().changing.Load() == 0
+	b := begun{text: t, tainted: l.tainted, locks: l.locks, calm: l.k.version.Load().changing.Load() == 0}
+	e, unsure := &t.Sure, false
 	if !t.plain && !l.sharing {
 		unsure, b.judged = l.unsure(), l.k.known(t)
 	}

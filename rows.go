@@ -438,10 +438,9 @@ type watchedRows struct {
 }
 
 func (w *watchedRows) Close() error {
-	err := w.Rows.Close()
-	if w.done != nil {
-		w.done()
+	if done := w.done; done != nil {
 		w.done = nil
+		defer done() // also if a tracer of the user's panics
 	}
-	return err
+	return w.Rows.Close()
 }

@@ -14,6 +14,7 @@ const (
 	CauseFresh       = "fresh"
 	CauseTransaction = "transaction"
 	CauseSession     = "changed session"
+	CauseDoubt       = "session in doubt" // by what it ran while the schema was changing
 	CauseBusy        = "busy connection"
 	CauseArgument    = "argument"
 	CauseTooBig      = "too big"

@@ -218,12 +218,12 @@ func (l *link) unsure() bool {
 }
 
 // maxDoubts bounds the names of a kind that a link remembers.
-const maxDoubts = 256
+const maxDoubts = 1 << 10
 
 // doubt notes that t may have changed the session of l, by what its names stand
 // for: tables by their triggers, and what it calls by what that does.
 func (l *link) doubt(t *text) {
-	if l.k.off || t.Sure.Schema && !t.Taints {
+	if l.tainted || l.k.off || t.Sure.Schema && !t.Taints {
 		return
 	}
 	d := l.doubts
