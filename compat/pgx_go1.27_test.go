@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/coalesce-pgx/coalesce"
 )
 
 // From Go 1.27 on pgx scans by itself what database/sql does not know.
@@ -61,6 +63,18 @@ func TestPgxNativeValues(t *testing.T) {
 }
 
 // The same destinations on every way to ask.
+// A read that is not shared is scanned by pgx from what the server has sent.
+func TestPgxNativeScanningOfFreshInfinity(t *testing.T) {
+	t.Parallel()
+	same(t, func(r *run) {
+		for range 2 {
+			r.query(`SELECT 1`)
+			rows, err := r.db.QueryContext(coalesce.Fresh(bg), `SELECT 'infinity'::timestamptz`)
+			scanAll(r, "infinity", rows, err, []any{new(pgtype.PreallocBytes), new(pgtype.DriverBytes), new([]int64), new(pgtype.Timestamptz)}, nil)
+		}
+	})
+}
+
 func TestPgxNativeScanningEverywhere(t *testing.T) {
 	t.Parallel()
 	same(t, func(r *run) {
