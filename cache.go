@@ -1,6 +1,10 @@
 package coalesce
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/coalesce-pgx/coalesce/internal/statement"
+)
 
 // cache remembers what is known of texts, within a bound: when the young
 // generation is full it becomes the old one, and what was old and is not asked
@@ -17,7 +21,7 @@ const cacheBytes = 4 << 20
 
 // maxText is the longest text that is remembered: it takes the server longer to
 // read one than it takes to analyse it again.
-const maxText = 256 << 10
+const maxText = statement.MaxLen
 
 // perText is what an entry costs beside its text.
 const perText = 512

@@ -549,8 +549,8 @@ func (c *conn) pgx() (*pgx.Conn, error) {
 
 // Raw calls f with the pgx connection under sc, dialled if need be, and
 // returns its error. f must not keep the connection. What f does counts as a
-// write to everything, and the connection under sc shares
-// nothing from then on, also when it is back in the pool, until the pool closes it.
+// write to everything, and the connection under sc shares nothing from then on, also
+// when it is back in the pool, until that closes it.
 func Raw(sc *sql.Conn, f func(*pgx.Conn) error) error {
 	return sc.Raw(func(dc any) error {
 		c, ok := dc.(*conn)

@@ -1351,15 +1351,28 @@ func TestWritesThatMayChangeTheirSessionKeepItToThemselves(t *testing.T) {
 	}
 }
 
+// With these, an INSERT into ev makes its session read x.r where others read
+// public.r.
+const (
+	changesPath  = "PERFORM set_config('search_path', 'x', false)"
+	changingEv   = "CREATE TRIGGER tr AFTER INSERT ON public.ev FOR EACH ROW EXECUTE FUNCTION public.tr()"
+	intoChanging = "INSERT INTO public.ev VALUES (1)"
+	readsByPath  = "SELECT v FROM r"
+)
+
+// tablesByPath makes r in two schemas, ev, and the function of a trigger with
+// that in its body.
+func (f *fixture) tablesByPath(body string) {
+	f.Helper()
+	f.by("CREATE SCHEMA x", "CREATE TABLE x.r AS SELECT 'x' AS v", "CREATE TABLE public.r AS SELECT 'public' AS v", "CREATE TABLE public.ev(n int)",
+		"CREATE FUNCTION public.tr() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN "+body+"; RETURN NEW; END$$")
+}
+
 // What a statement set off that ran while the schema was changing, the catalog
 // tells afterwards.
 func TestSessionsInDoubtAreJudgedBeforeTheyShare(t *testing.T) {
 	t.Parallel()
-	const (
-		trigger = "CREATE TRIGGER tr AFTER INSERT ON public.ev FOR EACH ROW EXECUTE FUNCTION public.tr()"
-		write   = "INSERT INTO public.ev VALUES (1)"
-		change  = "PERFORM set_config('search_path', 'x', false)"
-	)
+	const trigger, write, change, read = changingEv, intoChanging, changesPath, readsByPath
 	for name, c := range map[string]struct {
 		first   string
 		run     []string
@@ -1383,12 +1396,10 @@ func TestSessionsInDoubtAreJudgedBeforeTheyShare(t *testing.T) {
 				if strings.HasPrefix(name, "a function of") {
 					body = "NULL"
 				}
-				f.by("CREATE SCHEMA x", "CREATE TABLE x.r AS SELECT 'x' AS v", "CREATE TABLE public.r AS SELECT 'public' AS v", "CREATE TABLE public.ev(n int)",
-					"CREATE FUNCTION public.tr() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN "+body+"; RETURN NEW; END$$")
+				f.tablesByPath(body)
 				if c.first != "" {
 					f.by(c.first)
 				}
-				const read = "SELECT v FROM r"
 				get[int](t, f.db, "SELECT 1 + 1") // loads the catalog
 				conn := pinned(t, f.db)
 				for _, statement := range c.run {
@@ -1422,15 +1433,11 @@ func TestSessionsInDoubtAreJudgedBeforeTheyShare(t *testing.T) {
 // and may see one before who makes it hears that it is done.
 func TestSessionsThatAChangeOvertookAreJudgedBeforeTheyShare(t *testing.T) {
 	t.Parallel()
-	const (
-		trigger = "CREATE TRIGGER tr AFTER INSERT ON public.ev FOR EACH ROW EXECUTE FUNCTION public.tr()"
-		write   = "INSERT INTO public.ev VALUES (1)"
-		read    = "SELECT v FROM r"
-	)
+	const trigger, write, read = changingEv, intoChanging, readsByPath
 	prepare := func(t *testing.T) *fixture {
 		f := newFixture(t, setup{})
-		f.by("CREATE SCHEMA x", "CREATE TABLE x.r AS SELECT 'x' AS v", "CREATE TABLE public.r AS SELECT 'public' AS v", "CREATE TABLE public.ev(n int)", "CREATE TABLE public.gate(n int)",
-			"CREATE FUNCTION public.tr() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM set_config('search_path', 'x', false); RETURN NEW; END$$",
+		f.tablesByPath(changesPath)
+		f.by("CREATE TABLE public.gate(n int)",
 			"CREATE PROCEDURE public.make() LANGUAGE plpgsql AS $$BEGIN "+trigger+"; COMMIT; LOCK TABLE public.gate; END$$")
 		get[int](t, f.db, "SELECT 1 + 1") // loads the catalog
 		return f
@@ -1476,10 +1483,9 @@ func TestSessionsThatAChangeOvertookAreJudgedBeforeTheyShare(t *testing.T) {
 func TestSessionsOfATimeWithoutACatalogAreJudgedBeforeTheyShare(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, setup{pgx: func(c *pgx.ConnConfig) { c.RuntimeParams["lock_timeout"] = "100ms" }})
-	f.by("CREATE SCHEMA x", "CREATE TABLE x.r AS SELECT 'x' AS v", "CREATE TABLE public.r AS SELECT 'public' AS v", "CREATE TABLE ev(n int)",
-		"CREATE FUNCTION tr() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM set_config('search_path', 'x', false); RETURN NEW; END$$",
-		"CREATE TRIGGER tr AFTER INSERT ON ev FOR EACH ROW EXECUTE FUNCTION tr()")
-	const read = "SELECT v FROM r"
+	f.tablesByPath(changesPath)
+	f.by(changingEv)
+	const read = readsByPath
 	release := f.lock("pg_catalog.pg_range")
 	conn := pinned(t, f.db)
 	mustExec(t, conn, "INSERT INTO ev VALUES (1)")

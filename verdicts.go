@@ -331,14 +331,8 @@ func (k *Connector) raise(t *text, j *judged) {
 	case j.All || j.of != v.version:
 		k.raiseAll(rowsOnly)
 	default:
-		for _, c := range j.writes {
+		for _, c := range v.writtenBy(j) {
 			c.Add(1)
-		}
-		for _, name := range j.Strangers {
-			// Somebody else's snapshot may know it, and reads depend on it.
-			if c, ok := v.tables.Load(name); ok {
-				c.(*atomic.Uint64).Add(1)
-			}
 		}
 	}
 	v.each(func(v *version) {

@@ -117,18 +117,26 @@ func (v *version) mayChange(counters []*atomic.Uint64) bool {
 	v.openMu.Lock()
 	defer v.openMu.Unlock()
 	for w := range v.opened {
+		writes := v.writtenBy(w)
 		if w.All || w.of != v || slices.ContainsFunc(counters, func(c *atomic.Uint64) bool {
-			return c == &v.any || c == &v.sequences || slices.Contains(w.writes, c)
+			return c == &v.any || c == &v.sequences || slices.Contains(writes, c)
 		}) {
 			return true
 		}
-		for _, name := range w.Strangers {
-			if c, ok := v.tables.Load(name); ok && slices.Contains(counters, c.(*atomic.Uint64)) {
-				return true
-			}
-		}
 	}
 	return false
+}
+
+// writtenBy returns the counters of the tables that j writes. Names that it did
+// not know somebody else's snapshot may know, and reads depend on them.
+func (v *version) writtenBy(j *judged) []*atomic.Uint64 {
+	writes := slices.Clip(j.writes)
+	for _, name := range j.Strangers {
+		if c, ok := v.tables.Load(name); ok {
+			writes = append(writes, c.(*atomic.Uint64))
+		}
+	}
+	return writes
 }
 
 func (v *version) standFor(database *version) {

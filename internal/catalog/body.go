@@ -179,12 +179,12 @@ type changes struct {
 func (c *changes) relation(name string, rel *relation, does *statement.Analysis) bool {
 	return slices.ContainsFunc(c.runs[name], func(f string) bool { return c.function(f) || c.unknown(f) }) ||
 		does != nil && c.analysis(does) ||
-		rel.view != nil && slices.ContainsFunc(rel.view.Tables, c.write) ||
-		slices.ContainsFunc(rel.with, c.write)
+		rel.view != nil && slices.ContainsFunc(rel.view.Tables, c.changesSession) ||
+		slices.ContainsFunc(rel.with, c.changesSession)
 }
 
 func (c *changes) analysis(a *statement.Analysis) bool {
-	return slices.ContainsFunc(a.Functions, c.function) || slices.ContainsFunc(a.Tables, c.write)
+	return slices.ContainsFunc(a.Functions, c.function) || slices.ContainsFunc(a.Tables, c.changesSession)
 }
 
 func (c *changes) body(b body) bool {
@@ -197,11 +197,6 @@ func (c *changes) name(name string) bool {
 	f := c.functions[name]
 	rel := c.relations[name]
 	return f.attribute && f.changes || rel != nil && (rel.changes || rel.view != nil && slices.ContainsFunc(rel.view.Functions, c.function))
-}
-
-func (c *changes) write(name string) bool {
-	rel := c.relations[name]
-	return rel != nil && rel.changes || name == "pg_settings"
 }
 
 func (c *changes) function(name string) bool {

@@ -253,20 +253,18 @@ func (j *judge) relation(name string, rel *relation, via string) {
 	j.takes(def, ", through the view "+name)
 }
 
-// ChangesSession reports whether a write to a table that the text names may run
-// what leaves the session changed.
-func (s *Snapshot) ChangesSession(a *statement.Analysis) bool {
-	return slices.ContainsFunc(a.Tables, func(name string) bool {
-		rel := s.relations[name]
-		return rel != nil && rel.changes || name == "pg_settings"
-	})
+// changesSession reports whether a write to a table of this name may run what
+// leaves the session changed, or is what does.
+func (s *Snapshot) changesSession(name string) bool {
+	rel := s.relations[name]
+	return rel != nil && rel.changes || name == "pg_settings"
 }
 
 // touches finds what a statement that writes may change: every table it names
 // and what follows those. Where anything else may be written too, or nothing
 // that is written is known, it is everything.
 func (j *judge) touches(a *statement.Analysis) {
-	j.v.Taints = j.v.Taints || j.s.ChangesSession(a)
+	j.v.Taints = j.v.Taints || slices.ContainsFunc(a.Tables, j.s.changesSession)
 	if j.v.Schema {
 		j.v.All = true
 		return
