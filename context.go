@@ -15,15 +15,17 @@ type call struct {
 	hasTTL bool
 }
 
-func callOf(ctx context.Context) call {
+var plainCall call
+
+func callOf(ctx context.Context) *call {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		return *c
+		return c
 	}
-	return call{}
+	return &plainCall
 }
 
 func withCall(ctx context.Context, change func(*call)) context.Context {
-	c := callOf(ctx)
+	c := *callOf(ctx)
 	change(&c)
 	return context.WithValue(ctx, callKey{}, &c)
 }
