@@ -733,6 +733,32 @@ func TestWritesOnAServerOfItsOwn(t *testing.T) {
 		{name: "COMMIT PREPARED beside a transaction", setup: table, read: rows, write: []string{"BEGIN", update, "PREPARE TRANSACTION '@x'", "BEGIN", "ROLLBACK", "COMMIT PREPARED '@x'"}},
 	})
 
+	// Prepared transactions are ended by any connection, also of another database
+	// of the process.
+	other := openCoalesce(t, s.DSN())
+	f.by("CREATE TABLE p AS SELECT 0 AS n")
+	const read = "SELECT n::text FROM p"
+	for i, end := range []struct {
+		on  execer
+		how string
+	}{{f.db, "COMMIT"}, {other, "COMMIT"}, {f.db, "ROLLBACK"}, {pinned(t, other), "ROLLBACK"}, {pinned(t, f.db), "COMMIT"}} {
+		before := reply(f.db, read)
+		reply(other, read)
+		c := pinned(t, f.db)
+		for _, query := range []string{"BEGIN", "UPDATE p SET n = n + 1", fmt.Sprintf("PREPARE TRANSACTION 'p%d'", i)} {
+			mustExec(t, c, query)
+			same(t, query, reply(f.db, read), before)
+		}
+		c.Close()
+		mustExec(t, end.on, fmt.Sprintf("%s PREPARED 'p%d'", end.how, i))
+		if wanted := reply(f.plain, read); (wanted == before) != (end.how == "ROLLBACK") {
+			t.Errorf("%s of a prepared transaction: %s, then %s", end.how, before, wanted)
+		} else {
+			same(t, end.how+" PREPARED", reply(f.db, read), wanted)
+			same(t, end.how+" PREPARED, elsewhere", reply(other, read), wanted)
+		}
+	}
+
 	// A reader whose rights change by what another database of the process does.
 	dsn := strings.Replace(s.DSN(), "postgres@", "reader@", 1)
 	reader, plainReader := openCoalesce(t, dsn), openPlain(t, dsn)

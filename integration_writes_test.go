@@ -14,6 +14,7 @@ import (
 
 	"github.com/coalesce-pgx/coalesce"
 	"github.com/coalesce-pgx/coalesce/internal/catalog"
+	"github.com/coalesce-pgx/coalesce/internal/pgtest"
 	"github.com/coalesce-pgx/coalesce/internal/statement"
 )
 
@@ -22,7 +23,16 @@ import (
 
 func TestOwnWritesAreSeenOnAServerAtOnce(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, setup{})
+	for _, mode := range execModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			testOwnWrites(t, mode)
+		})
+	}
+}
+
+func testOwnWrites(t *testing.T, mode string) {
+	f := newFixtureOn(t, dsnWith(pgtest.Database(t), "default_query_exec_mode="+mode), setup{})
 	f.by("CREATE TABLE w(id int PRIMARY KEY, n int)", "INSERT INTO w VALUES (1, 0)",
 		"CREATE TABLE child(id int REFERENCES w ON DELETE CASCADE)",
 		"CREATE FUNCTION bump() RETURNS int LANGUAGE sql AS 'UPDATE w SET n = n + 1 WHERE id = 1 RETURNING n'",
