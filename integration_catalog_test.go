@@ -1524,6 +1524,37 @@ func TestSessionsOfATimeWithoutACatalogAreJudgedBeforeTheyShare(t *testing.T) {
 	same(t, "on it", get[string](t, conn, read), "x")
 }
 
+// What sets off a trigger, or reads a view, is not always a statement by itself.
+func TestSessionsOfTextsWithMoreThanOneStatementInThemAreJudgedBeforeTheyShare(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.tablesByPath(changesPath)
+	f.by(changingEv, "CREATE VIEW public.w AS SELECT set_config('search_path', 'x', false) AS v")
+	for i, text := range []string{
+		intoChanging + "; SELECT 1", "SELECT 1; " + intoChanging, "BEGIN; " + intoChanging + "; COMMIT", "CREATE TABLE public.zz(n int); " + intoChanging,
+		"EXPLAIN ANALYZE " + intoChanging, "SELECT 1; TABLE public.w", "EXPLAIN ANALYZE TABLE public.w",
+		"SELECT v INTO public.zz FROM public.w", "CREATE TABLE public.zz AS SELECT v FROM public.w", "CREATE TABLE public.zz AS TABLE public.w",
+		"CREATE TABLE public.zz AS (TABLE public.w)", "CREATE TABLE public.zz AS VALUES (set_config('search_path', 'x', false))",
+	} {
+		for _, state := range []string{"nothing is known", "the catalog is known", "the schema has changed"} {
+			db := openCoalesce(t, f.dsn)
+			if state != "nothing is known" {
+				get[int](t, db, "SELECT 1 + 1") // loads the catalog
+			}
+			conn := pinned(t, db)
+			if state == "the schema has changed" {
+				mustExec(t, conn, fmt.Sprintf("CREATE TABLE public.another%d(n int)", i))
+			}
+			mustExec(t, conn, text)
+			same(t, text+", while "+state+", on it", get[string](t, conn, readsByPath), "x")
+			same(t, text+", while "+state+", elsewhere", get[string](t, db, readsByPath), "public")
+			conn.Close()
+			db.Close()
+			f.by("DROP TABLE IF EXISTS public.zz")
+		}
+	}
+}
+
 func TestPooledConnectionInDoubtMayBeReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, setup{})

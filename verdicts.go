@@ -223,7 +223,7 @@ const maxDoubts = 1 << 10
 // doubt notes that t may have changed the session of l, by what its names stand
 // for: tables by their triggers, and what it calls by what that does.
 func (l *link) doubt(t *text) {
-	if l.tainted || l.k.off || t.Sure.Schema && !t.Taints {
+	if l.tainted || l.k.off || t.Defines && !t.Taints {
 		return
 	}
 	d := l.doubts
@@ -278,7 +278,7 @@ func (c *conn) consult(ctx context.Context, query string) error {
 		return nil
 	}
 	t := c.k.texts.get(query)
-	if t.Tx != statement.TxBegin && (t.plain || t.Sure.Schema && t.Taints == t.Sure.Taints) {
+	if t.Tx != statement.TxBegin && (t.plain || t.Defines && t.Taints == t.Sure.Taints) {
 		return nil
 	}
 	if l := c.link; l != nil && (l.txOpen() || l.tainted || l.locks || l.busy() || l.dead()) {

@@ -160,6 +160,7 @@ type scanner struct {
 	tx       Tx
 	taints   bool
 	cleans   bool
+	runs     bool // see Analysis.Defines
 	defaults bool // see Analysis
 	looked   bool // for them in the code of a DO
 	opaque   bool
@@ -451,6 +452,12 @@ func (s *scanner) finish() {
 		return
 	}
 	s.taints = s.taints || s.temp && (s.into || s.role == roleExplain || s.role == roleDDL)
+	switch s.role {
+	case roleRead, roleDML, roleExplain:
+		s.runs = true
+	case roleDDL:
+		s.runs = s.runs || s.queries
+	}
 	writes, schema := s.writing(s.unknown)
 	s.writes, s.schema = s.writes || writes, s.schema || schema
 	writes, schema = s.writing(s.sureUnknown)
@@ -496,7 +503,7 @@ func (s *scanner) analysis() *Analysis {
 	a := &Analysis{
 		Effect: Effect{s.class, s.cause, s.reason, s.writes, s.schema, s.taints || s.nameTaints, s.locks},
 		Sure:   Effect{s.sure.class, s.sure.cause, s.sure.reason, s.sure.writes, s.sure.schema, s.taints, s.locks},
-		Tx:     s.tx, Cleans: s.cleans, Defaults: s.defaults, Opaque: s.opaque, Computes: s.computes,
+		Tx:     s.tx, Cleans: s.cleans, Defines: !s.runs, Defaults: s.defaults, Opaque: s.opaque, Computes: s.computes,
 		Backslash: s.lex.backslash,
 	}
 	if !s.long {

@@ -92,6 +92,8 @@ func (s *scanner) keyword(kw keyword) {
 		s.level.from, s.level.group = false, false
 		s.queries = s.queries || s.role == roleDDL && !s.stores
 		s.startsQuery()
+	case kwAs:
+		s.queries = s.queries || s.role == roleDDL && !s.stores && s.queryNext()
 	case kwMerge:
 		s.merge = true
 		s.write()
@@ -163,6 +165,23 @@ func (s *scanner) write() {
 	if s.sure.rank < rankWrite {
 		s.limit(rankWrite, Private, CauseWrite, "writes ("+s.shout(s.tok)+")")
 	}
+}
+
+// queryNext reports whether a query follows tok.
+func (s *scanner) queryNext() bool {
+	l := s.ahead()
+	t := s.next
+	for t.kind == tokOpen {
+		t = l.next()
+	}
+	if t.kind != tokWord {
+		return false
+	}
+	switch s.dict.words[t.word].keyword {
+	case kwSelect, kwWith, kwValues, kwTable:
+		return true
+	}
+	return false
 }
 
 // nextKeyword returns the keyword that follows tok.

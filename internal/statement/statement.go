@@ -131,6 +131,10 @@ type Analysis struct {
 	// Cleans reports whether the text is DISCARD ALL.
 	Cleans bool
 
+	// Defines reports whether the text runs no query and writes no rows, so that
+	// what its tables set off does not happen: it is DDL, upkeep, or less.
+	Defines bool
+
 	// Defaults reports whether the text may change the settings that sessions
 	// begin with, which those under way keep as they were.
 	Defaults bool
