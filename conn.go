@@ -11,6 +11,7 @@ import (
 	"weak"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/coalesce-pgx/coalesce/internal/statement"
 )
@@ -350,9 +351,19 @@ func (c *conn) wait(ctx context.Context, f *flight, query string, args []driver.
 	case errors.Is(a.err, driver.ErrBadConn):
 		return nil, errLost
 	case a.err != nil:
-		return nil, a.err
+		return nil, ownError(a.err)
 	}
 	return replayed(&replay{res: a.res}), nil
+}
+
+// ownError is the error of a flight for one of its callers, who may change a
+// server's error: its fields are open.
+func ownError(err error) error {
+	if shared, ok := err.(*pgconn.PgError); ok {
+		own := *shared
+		return &own
+	}
+	return err
 }
 
 // lead is the leader's part of a flight.
@@ -371,7 +382,7 @@ func (c *conn) lead(ctx context.Context, f *flight, t *text, query string, args 
 	case err != nil:
 		return nil, err
 	case a.err != nil:
-		return nil, a.err
+		return nil, ownError(a.err)
 	case a.stream != nil:
 		c.link = a.stream.link
 		return a.stream.follow(ctx), nil

@@ -191,6 +191,52 @@ func TestTablesThatOthersTouchInOneStatementAreReadAnew(t *testing.T) {
 	same(t, "after TRUNCATE", state(), "0 0 1 3 3")
 }
 
+// Another process was faster, as the error says: the row must be there then.
+func TestRollbackAfterAFailureShowsWhatItFailedFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE claims (name text PRIMARY KEY)")
+	const read, insert = "SELECT count(*) FROM claims WHERE name = $1", "INSERT INTO claims VALUES ($1)"
+	for name, try := range map[string]func(name string) error{
+		"on its own": func(name string) error { _, err := f.db.Exec(insert, name); return err },
+		"BeginTx": func(name string) error {
+			tx, err := f.db.Begin()
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			_, err = tx.Exec(insert, name)
+			return err
+		},
+		"prepared, RETURNING": func(name string) error {
+			tx, err := f.db.Begin()
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			st, err := tx.Prepare(insert + " RETURNING name")
+			if err != nil {
+				return err
+			}
+			return st.QueryRow(name).Scan(new(string))
+		},
+		"by hand": func(name string) error {
+			c := pinned(t, f.db)
+			mustExec(t, c, "BEGIN")
+			_, err := c.ExecContext(bg, insert, name)
+			mustExec(t, c, "ROLLBACK")
+			return err
+		},
+	} {
+		same(t, name+", before", get[int](t, f.db, read, name), 0)
+		f.by("INSERT INTO claims VALUES ('" + name + "')")
+		if err := try(name); sqlState(err) != "23505" {
+			t.Errorf("%s: got %v, want SQLSTATE 23505", name, err)
+		}
+		same(t, name+", after", get[int](t, f.db, read, name), 1)
+	}
+}
+
 func TestRolledBackTransactionLeaksNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, setup{})

@@ -136,10 +136,7 @@ func (k *keyer) arg(i int) error {
 		val, err := value(valuer)
 		k.typed(tagValuer, reflect.TypeOf(v))
 		keyed := err == nil && k.builtin(val)
-		a := asked{value: val, err: err}
-		if !keyed || isPlain(reflect.TypeOf(v).Kind()) {
-			a.shown = v
-		}
+		a := asked{value: val, err: err, valuer: valuer, shared: keyed}
 		if !k.copied {
 			k.args, k.copied = slices.Clone(k.args), true
 		}
@@ -157,17 +154,19 @@ func (k *keyer) arg(i int) error {
 type asked struct {
 	value driver.Value
 	err   error
-	// shown is the Valuer itself, if its caller cannot change it meanwhile or
-	// waits for the error: a value that cannot be keyed is not shared.
-	shown any
+	// valuer is the Valuer itself. Its caller may change what it points to
+	// meanwhile, unless it waits for the error: a value that cannot be keyed is
+	// not shared.
+	valuer driver.Valuer
+	shared bool
 }
 
 func (a asked) Value() (driver.Value, error) { return a.value, a.err }
 
 // GoString implements [fmt.GoStringer], for pgx's errors.
 func (a asked) GoString() string {
-	if a.shown != nil {
-		return fmt.Sprintf("%#v", a.shown)
+	if !a.shared || isPlainType(reflect.TypeOf(a.valuer)) {
+		return fmt.Sprintf("%#v", a.valuer)
 	}
 	return fmt.Sprintf("%#v", a.value)
 }
@@ -503,4 +502,23 @@ func deepCopy(v reflect.Value) reflect.Value {
 // that can change.
 func isPlain(k reflect.Kind) bool {
 	return k >= reflect.Bool && k <= reflect.Complex128 || k == reflect.String
+}
+
+// isPlainType reports whether a copy of a value of this type shares no memory
+// that can change.
+func isPlainType(t reflect.Type) bool {
+	switch {
+	case isPlain(t.Kind()), t == reflect.TypeFor[time.Time]():
+		return true
+	case t.Kind() == reflect.Array:
+		return isPlainType(t.Elem())
+	case t.Kind() == reflect.Struct:
+		for i := range t.NumField() {
+			if !isPlainType(t.Field(i).Type) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }

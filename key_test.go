@@ -138,6 +138,22 @@ func TestAValuersErrorIsForPgxToTell(t *testing.T) {
 	}
 }
 
+// Nobody can change these while the read is under way, so pgx's errors name them.
+func TestAValuerThatSharesNoMemoryIsShown(t *testing.T) {
+	at := time.Unix(1, 0).UTC()
+	for _, v := range []driver.Valuer{
+		sql.NullInt64{Int64: 3, Valid: true},
+		sql.NullString{},
+		sql.NullTime{Time: at, Valid: true},
+		sql.Null[[2]int]{},
+	} {
+		args, _ := new(keyer).build(&statement.Analysis{}, "", false, namedArgs([]any{v}))
+		if got, want := fmt.Sprintf("%#v", args[0].Value), fmt.Sprintf("%#v", v); got != want {
+			t.Errorf("shown as %s; want %s", got, want)
+		}
+	}
+}
+
 type failing struct{ err error }
 
 func (f failing) Value() (driver.Value, error) { return nil, f.err }

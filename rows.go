@@ -226,7 +226,7 @@ func (r *replay) Close() error {
 	if r.res.charge != nil {
 		r.letGo()
 	}
-	return r.res.err
+	return ownError(r.res.err)
 }
 
 // letGo ends the charge. The caller may keep its rows, and close them again.
@@ -242,7 +242,7 @@ func (r *replay) next() error {
 		return nil
 	}
 	if r.i == r.res.n && r.res.err != nil {
-		return r.res.err
+		return ownError(r.res.err)
 	}
 	return io.EOF
 }

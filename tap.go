@@ -86,6 +86,9 @@ func (t *tap) done(a begun, err error) (again bool) {
 		return false
 	}
 	again = t.link.finish(a)
+	if err != nil && t.link.txOpen() {
+		t.link.dirty.failed = true
+	}
 	if a.Cleans && err == nil {
 		t.link.cleaned()
 	}
@@ -363,12 +366,21 @@ func (l *link) commit() {
 	}
 }
 
-func (l *link) rollback() { l.inTx, l.dirty = false, dirt{} }
+// rollback raises versions if a statement has failed: perhaps for what others
+// have written (a duplicate key), which who reads next must see.
+func (l *link) rollback() {
+	d := l.dirty
+	l.inTx, l.dirty = false, dirt{}
+	if d.failed {
+		l.raise(func() { d.raise(l.k) })
+	}
+}
 
 // dirt is what the open transaction may have written.
 type dirt struct {
 	statements []dirtyStatement
 	all        bool
+	failed     bool // one of its statements
 }
 
 type dirtyStatement struct {
