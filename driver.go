@@ -24,6 +24,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,7 +148,10 @@ type Connector struct {
 	// foreignEncoding is whether texts reach the server in an encoding in which
 	// a byte of a longer character can look like a backslash.
 	foreignEncoding atomic.Bool
-	scans           atomic.Pointer[scanMaps] // nil until a pgx connection was seen
+	// tempPath is whether sessions begin with a search_path by which a table may
+	// be made a temporary one though its text does not say so.
+	tempPath atomic.Bool
+	scans    atomic.Pointer[scanMaps] // nil until a pgx connection was seen
 }
 
 // NewConnector returns a connector that dials through inner: pgx's, from
@@ -218,6 +222,9 @@ func (k *Connector) learn(pg *pgx.Conn) {
 		k.foreignEncoding.Store(true)
 	}
 	cfg := pg.Config()
+	if strings.Contains(strings.ToLower(cfg.RuntimeParams["search_path"]+" "+cfg.RuntimeParams["options"]), "pg_temp") {
+		k.tempPath.Store(true)
+	}
 	k.leadsTo(or(cfg.Database, cfg.User))
 	if k.scans.Load() == nil {
 		k.scans.Store(newScanMaps(pg.TypeMap()))

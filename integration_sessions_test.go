@@ -1037,3 +1037,19 @@ func TestTransactionsAndFlightsInterleave(t *testing.T) {
 		})
 	}
 }
+
+// With pg_temp in front a plain CREATE TABLE makes a temporary one.
+func TestTableThatThePathMakesTemporaryIsItsSessionsOwn(t *testing.T) {
+	t.Parallel()
+	for _, create := range []string{"CREATE TABLE t AS SELECT 2 AS n", "SELECT 2 AS n INTO t", "CREATE VIEW t AS SELECT 2 AS n"} {
+		f := newFixture(t, setup{})
+		f.by("CREATE TABLE t(n int)", "INSERT INTO t VALUES (1)")
+		db := openCoalesce(t, f.dsn, "search_path=pg_temp,public")
+		const read = "SELECT n FROM t"
+		a, b := pinned(t, db), pinned(t, db)
+		get[int](t, b, read)
+		mustExec(t, a, create)
+		same(t, create+", on it", get[int](t, a, read), 2)
+		same(t, create+", elsewhere", get[int](t, b, read), 1)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -1084,4 +1085,47 @@ func TestATextThatFailsAtItsEndHasDoneWhatCameBefore(t *testing.T) {
 	if again := get[int](t, rewritten.db, "SELECT n FROM t"); again == n {
 		t.Errorf("the rewritten statement wrote nothing")
 	}
+}
+
+// The check of a domain applies where a value is given to an operator, though
+// the text names no type.
+func TestOperatorThatTakesADomainRunsItsCheckEachTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by(`CREATE SEQUENCE hits; CREATE FUNCTION ok(int) RETURNS bool LANGUAGE plpgsql AS 'BEGIN PERFORM nextval(''hits''); RETURN true; END';
+		CREATE DOMAIN d AS int CHECK (ok(VALUE));
+		CREATE FUNCTION g(d, int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+		CREATE OPERATOR ### (LEFTARG = d, RIGHTARG = int, FUNCTION = g)`)
+	for range 3 {
+		get[int](t, f.db, "SELECT $1 ### 1", 5)
+	}
+	same(t, "checks", get[int](t, f.plain, "SELECT last_value FROM hits"), 3)
+}
+
+func TestDatabaseMadeAnewIsReadAnew(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	admin := openCoalesce(t, dsn)
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.ToLower(strings.TrimPrefix(u.Path, "/")) + "_anew"
+	u.Path = "/" + name
+	mustExec(t, admin, "CREATE DATABASE "+name)
+	t.Cleanup(func() { mustExec(t, admin, "DROP DATABASE "+name+" WITH (FORCE)") })
+	db := openCoalesce(t, u.String())
+	mustExec(t, db, "CREATE TABLE t(n int)")
+	const read = "SELECT count(*) FROM t"
+	get[int](t, db, read)
+	mustExec(t, admin, "DROP DATABASE "+name+" WITH (FORCE)")
+	mustExec(t, admin, "CREATE DATABASE "+name)
+	var n int
+	for range 3 { // the server has closed the connection, of which the first may hear
+		err = db.QueryRow(read).Scan(&n)
+		if sqlState(err) == "42P01" {
+			return
+		}
+	}
+	t.Errorf("a table of the database that was dropped: %v", err)
 }

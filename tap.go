@@ -161,7 +161,7 @@ func (l *link) begin(query string, args []driver.NamedValue) begun {
 		}
 		l.tainted = l.tainted || e.Taints && j.snap != nil && !(unsure && j.Unknown)
 	}
-	l.tainted = l.tainted || t.Sure.Taints
+	l.tainted = l.tainted || t.Sure.Taints || t.Sure.Schema && l.k.tempPath.Load()
 	l.locks = l.locks || e.Locks
 	if t.Sure.Schema || e.Schema || t.Tx == statement.TxCommit && l.dirty.mayBeDDL() {
 		b.changed = l.k.version.Load().change()

@@ -326,6 +326,7 @@ func (k *Connector) raise(t *text, j *judged) {
 	switch {
 	case t.Sure.Schema:
 		k.raiseAll(mayBeDDL)
+		raiseDatabases(t.Tables)
 	case j.Schema:
 		k.raiseAll(mayHideDDL)
 	case j.All || j.of != v.version:

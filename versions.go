@@ -233,16 +233,30 @@ const (
 
 // raiseAll makes all that was read before stale, whatever it depends on.
 func (k *Connector) raiseAll(e extent) {
-	k.version.Load().each(func(v *version) {
-		v.data.Add(1)
-		switch e {
-		case mayHideDDL:
-			v.suspect.Add(1)
-		case mayBeDDL:
-			v.schema.Add(1)
+	k.version.Load().each(func(v *version) { v.raiseAll(e) })
+}
+
+func (v *version) raiseAll(e extent) {
+	v.data.Add(1)
+	switch e {
+	case mayHideDDL:
+		v.suspect.Add(1)
+	case mayBeDDL:
+		v.schema.Add(1)
+	}
+	v.write()
+}
+
+// raiseDatabases makes stale what was read of databases that DDL names: it may
+// have dropped one, or made it anew.
+func raiseDatabases(names []string) {
+	versionsMu.Lock()
+	defer versionsMu.Unlock()
+	for _, name := range names {
+		if v := versions[name]; v != nil {
+			v.raiseAll(mayBeDDL)
 		}
-		v.write()
-	})
+	}
 }
 
 func (k *Connector) schemaVersion() uint64 { return k.version.Load().schemaVersion() }

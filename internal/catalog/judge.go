@@ -95,6 +95,7 @@ func (j *judge) names(a *statement.Analysis, via string) {
 	}
 	for _, name := range a.Operators {
 		v, known := j.s.operators[name]
+		j.typed = j.typed || known
 		if !known && !statement.BuiltinOperator(name) {
 			j.unknown(statement.CauseOperator, "uses the operator "+name+", which is not in the catalog"+via)
 		}
