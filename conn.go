@@ -208,7 +208,15 @@ func (c *conn) clear(ctx context.Context) error {
 // ready returns l fit for use, or a fresh connection in its place: nothing
 // has been sent, so nobody need hear of one that died while it was idle.
 func (k *Connector) ready(ctx context.Context, l *link) (*link, error) {
-	if l.reset(ctx) {
+	asked := false
+	defer func() {
+		if !asked { // a hook of the user's panicked
+			l.close()
+		}
+	}()
+	usable := l.reset(ctx)
+	asked = true
+	if usable {
 		return l, nil
 	}
 	l.closeKeepingPlace()

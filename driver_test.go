@@ -1461,6 +1461,33 @@ func TestAPanicKeepsNoPlace(t *testing.T) {
 	}
 }
 
+func TestAHookThatPanicsKeepsNoPlace(t *testing.T) {
+	boom := true
+	f := &fake{dial: func(context.Context) error {
+		if boom {
+			panic("boom")
+		}
+		return nil
+	}}
+	for what, call := range map[string]func(*sql.DB){
+		"led":     func(db *sql.DB) { one(t.Context(), db, q) },
+		"private": func(db *sql.DB) { one(t.Context(), db, "SELECT random()") },
+		"ping":    func(db *sql.DB) { db.Ping() },
+	} {
+		db := openFake(t, f, coalesce.Config{MaxConns: 1})
+		boom = true
+		if end := endOf(func() { call(db) }); end != "panic" {
+			t.Errorf("%s ended by %q", what, end)
+		}
+		boom = false
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := db.PingContext(ctx); err != nil {
+			t.Errorf("ping after the panic of %s: %v; the place is lost", what, err)
+		}
+	}
+}
+
 func TestFurtherResultSetsGoToTheirCallerOnly(t *testing.T) {
 	db, mock := mockDB(t)
 	for range 2 {

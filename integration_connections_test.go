@@ -966,3 +966,28 @@ func TestNothingThatIsToldShowsThePassword(t *testing.T) {
 		}
 	}
 }
+
+func TestAHookOfAResetThatPanicsKeepsNoPlace(t *testing.T) {
+	var boom atomic.Bool
+	f := newFixture(t, setup{config: coalesce.Config{MaxConns: 1, TTL: -1}, opts: []stdlib.OptionOpenDB{
+		stdlib.OptionResetSession(func(context.Context, *pgx.Conn) error {
+			if boom.Swap(false) {
+				panic("boom")
+			}
+			return nil
+		}),
+	}})
+	for _, query := range []string{"SELECT 41", "SELECT random()"} {
+		get[float64](t, f.db, query)
+		boom.Store(true)
+		if end := endOf(func() { get[float64](t, f.db, query) }); end != "panic" {
+			t.Errorf("%s ended by %q", query, end)
+		}
+		ctx, cancel := context.WithTimeout(bg, patience)
+		defer cancel()
+		if err := f.db.PingContext(ctx); err != nil {
+			t.Errorf("ping after the panic of %s: %v; the place is lost", query, err)
+		}
+	}
+	same(t, "server connections", f.serverConns(), 1)
+}

@@ -976,12 +976,14 @@ func TestWriteOvertakesTheFlightUnderWay(t *testing.T) {
 	}
 	// Prepared once, the query needs one round trip.
 	getIn[int](t, coalesce.Fresh(bg), f.db, readFl)
+	const there = " FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' AND query = '" + readFl + "'"
+	last := get[string](t, f.plain, "SELECT query_start::text"+there)
 	valve.shut()
 	defer valve.open()
 	before := askFor[int](bg, f.db, readFl)
 	f.sharing(1)
 	until(t, func() bool {
-		return get[int](t, f.plain, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' AND query = '"+readFl+"'") == 1
+		return get[int](t, f.plain, "SELECT count(*)"+there+" AND query_start > '"+last+"'") == 1
 	}, says("the server has answered"))
 	f.do("UPDATE fl SET n = 18")
 	sameAnswer(t, "reader after the write, the flight under way", askFor[int](bg, f.db, readFl), 18)

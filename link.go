@@ -60,11 +60,16 @@ type link struct {
 
 // dial opens a server connection. The caller has a place for it.
 func (k *Connector) dial(ctx context.Context) (*link, error) {
+	dialled := false
+	defer func() {
+		if !dialled { // it was refused, or a hook of the user's panicked
+			k.places.giveBack()
+		}
+	}()
 	v := k.version.Load().version
 	defaults := v.defaults.Load()
 	raw, err := k.inner.Connect(ctx)
 	if err != nil {
-		k.places.giveBack()
 		return nil, err
 	}
 	l := &link{k: k, raw: raw, born: time.Now(), begun: v, defaults: defaults}
@@ -73,7 +78,6 @@ func (k *Connector) dial(ctx context.Context) (*link, error) {
 	l.conn, err = sqlmw.Driver(opener{raw}, l.tap).Open("")
 	if err != nil {
 		raw.Close()
-		k.places.giveBack()
 		return nil, err
 	}
 	if c, ok := raw.(interface{ Conn() *pgx.Conn }); ok {
@@ -81,6 +85,7 @@ func (k *Connector) dial(ctx context.Context) (*link, error) {
 	}
 	k.learn(l.pg)
 	k.conns.Add(1)
+	dialled = true
 	return l, nil
 }
 
