@@ -184,14 +184,14 @@ func (p *places) takeLastIdle() *link {
 }
 
 // leave gives l to whoever waits for a place or needs a link next. It reports
-// false if there is a spare one already.
+// false if there is a spare one already, or nobody left to need one.
 func (p *places) leave(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.serveLocked(place{link: l}) {
 		return true
 	}
-	if p.spare != nil {
+	if p.spare != nil || int64(p.conns) < p.links.Load() {
 		return false
 	}
 	p.spare = l
