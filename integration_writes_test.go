@@ -287,6 +287,13 @@ func TestRollbackMakesNothingStale(t *testing.T) {
 			tx.Rollback()
 		}},
 		{"ROLLBACK", byHand("BEGIN", update, "ROLLBACK")},
+		{"ROLLBACK after a transaction that failed", func() {
+			mustExec(t, c, "BEGIN")
+			if _, err := c.ExecContext(bg, "SELECT 1 / 0"); sqlState(err) != "22012" {
+				t.Errorf("got %v, want SQLSTATE 22012", err)
+			}
+			byHand("COMMIT", "BEGIN", update, "ROLLBACK")()
+		}},
 		{"ROLLBACK AND CHAIN", byHand("BEGIN", update, "ROLLBACK AND CHAIN", update, "ABORT")},
 	} {
 		get[int](t, f.db, readFl)

@@ -358,20 +358,16 @@ func (l *link) askLocks(ctx context.Context) {
 
 const forgetTime = 5 * time.Second
 
-func (l *link) commit() {
-	l.inTx = false
-	if d := l.dirty; d.all || len(d.statements) > 0 {
-		l.dirty = dirt{}
-		l.raise(func() { d.raise(l.k) })
-	}
-}
+func (l *link) commit() { l.endTx(true) }
 
 // rollback raises versions if a statement has failed: perhaps for what others
 // have written (a duplicate key), which who reads next must see.
-func (l *link) rollback() {
+func (l *link) rollback() { l.endTx(l.dirty.failed) }
+
+func (l *link) endTx(raises bool) {
 	d := l.dirty
 	l.inTx, l.dirty = false, dirt{}
-	if d.failed {
+	if raises && (d.all || len(d.statements) > 0) {
 		l.raise(func() { d.raise(l.k) })
 	}
 }
