@@ -165,7 +165,7 @@ func (a asked) Value() (driver.Value, error) { return a.value, a.err }
 
 // GoString implements [fmt.GoStringer], for pgx's errors.
 func (a asked) GoString() string {
-	if !a.shared || isPlainType(reflect.TypeOf(a.valuer)) {
+	if !a.shared || isPlain(reflect.TypeOf(a.valuer)) {
 		return fmt.Sprintf("%#v", a.valuer)
 	}
 	return fmt.Sprintf("%#v", a.value)
@@ -471,7 +471,7 @@ func deepCopy(v reflect.Value) reflect.Value {
 			return v
 		}
 		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
-		if isPlain(v.Type().Elem().Kind()) {
+		if isPlain(v.Type().Elem()) {
 			reflect.Copy(c, v)
 			return c
 		}
@@ -489,7 +489,7 @@ func deepCopy(v reflect.Value) reflect.Value {
 		c := reflect.New(v.Type()).Elem()
 		c.Set(v)
 		for i := range v.NumField() {
-			if f := v.Field(i); v.Type().Field(i).IsExported() && !isPlain(f.Kind()) {
+			if f := v.Field(i); v.Type().Field(i).IsExported() && !isPlain(f.Type()) {
 				c.Field(i).Set(deepCopy(f))
 			}
 		}
@@ -498,23 +498,17 @@ func deepCopy(v reflect.Value) reflect.Value {
 	return v
 }
 
-// isPlain reports whether a copy of a value of this kind shares no memory
-// that can change.
-func isPlain(k reflect.Kind) bool {
-	return k >= reflect.Bool && k <= reflect.Complex128 || k == reflect.String
-}
-
-// isPlainType reports whether a copy of a value of this type shares no memory
-// that can change.
-func isPlainType(t reflect.Type) bool {
-	switch {
-	case isPlain(t.Kind()), t == reflect.TypeFor[time.Time]():
+// isPlain reports whether a copy of a value of this type shares no memory that
+// can change.
+func isPlain(t reflect.Type) bool {
+	switch k := t.Kind(); {
+	case k >= reflect.Bool && k <= reflect.Complex128, k == reflect.String, t == reflect.TypeFor[time.Time]():
 		return true
-	case t.Kind() == reflect.Array:
-		return isPlainType(t.Elem())
-	case t.Kind() == reflect.Struct:
+	case k == reflect.Array:
+		return isPlain(t.Elem())
+	case k == reflect.Struct:
 		for i := range t.NumField() {
-			if !isPlainType(t.Field(i).Type) {
+			if !isPlain(t.Field(i).Type) {
 				return false
 			}
 		}

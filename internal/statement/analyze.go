@@ -84,6 +84,10 @@ const (
 	roleOther        // may write anything
 )
 
+// runs reports whether what the statement names is read, written or called at
+// once, at least if it is executed.
+func (r role) runs() bool { return r == roleRead || r == roleDML || r == roleExplain }
+
 // rank orders the causes when a text has several; the first of the highest
 // rank is reported.
 type rank uint8
@@ -382,22 +386,11 @@ func (s *scanner) limitName(r rank, c Class, cause, reason string) {
 // runsCalls reports whether the statement runs the functions it calls, rather
 // than keep them for later.
 func (s *scanner) runsCalls() bool {
-	switch s.role {
-	case roleOther, roleUpkeep, roleQuiet:
-		return false
-	case roleDDL:
-		return s.queries || s.createIndex || s.alters
-	}
-	return true
+	return s.role.runs() || s.role == roleDDL && (s.queries || s.createIndex || s.alters)
 }
 
 // compute notes that a query computes something.
-func (s *scanner) compute() {
-	switch s.role {
-	case roleRead, roleExplain, roleDML:
-		s.computes = true
-	}
-}
+func (s *scanner) compute() { s.computes = s.computes || s.role.runs() }
 
 // hidesCode notes that the statement runs code that nothing in it names. The
 // catalog cannot say that it does no harm.
@@ -452,12 +445,7 @@ func (s *scanner) finish() {
 		return
 	}
 	s.taints = s.taints || s.temp && (s.into || s.role == roleExplain || s.role == roleDDL)
-	switch s.role {
-	case roleRead, roleDML, roleExplain:
-		s.runs = true
-	case roleDDL:
-		s.runs = s.runs || s.queries
-	}
+	s.runs = s.runs || s.role.runs() || s.queries
 	writes, schema := s.writing(s.unknown)
 	s.writes, s.schema = s.writes || writes, s.schema || schema
 	writes, schema = s.writing(s.sureUnknown)

@@ -11,8 +11,7 @@ func (s *scanner) head() {
 		kw = s.dict.words[s.tok.word].keyword
 	}
 	s.verb = kw
-	switch kw {
-	case kwSelect, kwWith, kwValues, kwTable:
+	if kw.isQuery() {
 		s.role = roleRead
 		return
 	}

@@ -174,14 +174,7 @@ func (s *scanner) queryNext() bool {
 	for t.kind == tokOpen {
 		t = l.next()
 	}
-	if t.kind != tokWord {
-		return false
-	}
-	switch s.dict.words[t.word].keyword {
-	case kwSelect, kwWith, kwValues, kwTable:
-		return true
-	}
-	return false
+	return t.kind == tokWord && s.dict.words[t.word].keyword.isQuery()
 }
 
 // nextKeyword returns the keyword that follows tok.
@@ -279,10 +272,10 @@ func (s *scanner) namesRelation() bool {
 func (s *scanner) namesTarget(word, before keyword) bool {
 	switch word {
 	case kwInto, kwCopy, kwTruncate:
-		return s.role == roleDML || s.role == roleRead || s.role == roleExplain
+		return s.role.runs()
 	case kwUpdate:
 		setsAtOnce := s.tok.kind == tokWord && s.dict.words[s.tok.word].keyword == kwSet // in MERGE, ON CONFLICT
-		return (s.role == roleDML || s.role == roleRead || s.role == roleExplain) && before != kwFor && before != kwKey && !setsAtOnce
+		return s.role.runs() && before != kwFor && before != kwKey && !setsAtOnce
 	}
 	return false
 }

@@ -239,6 +239,11 @@ var keywords = map[string]keyword{
 	"xmlroot": kwXMLRoot, "xmlserialize": kwXMLSerialize, "xmltable": kwXMLTable, "zone": kwZone,
 }
 
+// isQuery reports whether a query begins with k.
+func (k keyword) isQuery() bool {
+	return k == kwSelect || k == kwWith || k == kwValues || k == kwTable
+}
+
 // isFunction reports whether k is a function without parentheses.
 func (k keyword) isFunction() bool {
 	switch k {
