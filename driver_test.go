@@ -1488,6 +1488,42 @@ func TestAHookThatPanicsKeepsNoPlace(t *testing.T) {
 	}
 }
 
+func TestAWriteDoesNotWaitLongForTheCatalog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{catalog: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		for has, waits := range map[time.Duration]time.Duration{time.Hour: 2 * time.Second, time.Second: time.Second / 2} {
+			db := openFake(t, f, coalesce.Config{})
+			ctx, cancel := context.WithTimeout(t.Context(), has)
+			defer cancel()
+			began := time.Now()
+			if _, err := db.ExecContext(ctx, "INSERT INTO t VALUES (1)"); err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(began); d > waits {
+				t.Errorf("a write that has %v took %v, want %v", has, d, waits)
+			}
+		}
+	})
+}
+
+func TestACatalogThatNobodyWaitsForLeavesNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{catalog: func(context.Context) error { time.Sleep(time.Second); return nil }}
+		db := openFake(t, f, coalesce.Config{})
+		db.SetMaxIdleConns(0)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := one(ctx, db, q); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := f.open.Load(); n != 0 {
+			t.Errorf("%d connections are open, and the pool has none", n)
+		}
+	})
+}
+
 func TestFurtherResultSetsGoToTheirCallerOnly(t *testing.T) {
 	db, mock := mockDB(t)
 	for range 2 {

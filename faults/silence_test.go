@@ -289,3 +289,26 @@ func TestPlaceOfASilentConnectionIsGivenBack(t *testing.T) {
 	}
 	w.proxy.turn(reset, lost)
 }
+
+// What asks the server to stop a read may be lost as well.
+func TestServerIsAskedAgainToStopAReadThatNobodyWaitsFor(t *testing.T) {
+	w := newWorld(t, pgtest.Options{Settings: map[string]string{"max_prepared_transactions": "1"}})
+	w.leavesNothing(t)
+	c := w.open(t, "coalesce-pgx", clientOptions{})
+	c.warm()
+	lock(t, w)
+	waiting := func() int {
+		return ask[int](t, w, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'", appName)
+	}
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	got := c.begin(ctx)
+	until(t, "the read waits", func() bool { return waiting() == 1 })
+	w.proxy.deafen(true)
+	cancel()
+	receive(t, got)
+	until(t, "the first request is lost", func() bool { return w.proxy.in(lost) == 1 })
+	w.proxy.deafen(false)
+	until(t, "the read is stopped", func() bool { return waiting() == 0 })
+	w.proxy.turn(reset, lost)
+}
