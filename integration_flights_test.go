@@ -856,6 +856,32 @@ func TestTextsThatDifferInCommentsShare(t *testing.T) {
 	}
 }
 
+// The server refuses characters that are wrong in the encoding of a connection
+// or the database, also in a comment.
+func TestCommentThatTheServerRefusesHurtsItsCallerOnly(t *testing.T) {
+	t.Parallel()
+	f := flightFixture(t, setup{})
+	same(t, "held", get[int](t, f.db, readFl), 17)
+	for _, comment := range []string{" /* \xff */", " -- \xff", "\n-- \xff\n"} {
+		for _, db := range []*sql.DB{f.plain, f.db} {
+			var n int
+			same(t, comment, sqlState(db.QueryRow(readFl+comment).Scan(&n)), "22021")
+		}
+	}
+	query := "SELECT n + 1 FROM fl"
+	errs := together(40, func(i int) error {
+		var n int
+		if i%2 == 0 {
+			return f.db.QueryRow(query).Scan(&n)
+		}
+		if err := f.db.QueryRow(query + " /* \xff */").Scan(&n); sqlState(err) != "22021" {
+			return fmt.Errorf("refused text: %d, %v", n, err)
+		}
+		return nil
+	})
+	noErrors(t, receive(t, errs))
+}
+
 func TestUniqueTextsTakeBoundedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("100,000 texts")

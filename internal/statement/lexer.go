@@ -1,6 +1,9 @@
 package statement
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // kind is the kind of a token.
 type kind uint8
@@ -121,7 +124,12 @@ func (l *lexer) space() bool {
 			i++
 			continue
 		case c == '-' && l.at(i+1) == '-':
-			i = lineEnd(sql, i)
+			end := lineEnd(sql, i)
+			if l.norm != nil && !isASCII(sql[i:end]) {
+				l.norm.comment(sql, newline, i, end)
+				newline = false
+			}
+			i = end
 			continue
 		case c == '/' && l.at(i+1) == '*':
 			end := CommentEnd(sql, i)
@@ -129,8 +137,8 @@ func (l *lexer) space() bool {
 				l.pos = i
 				return false
 			}
-			if l.norm != nil && sql[i+2] == '+' {
-				l.norm.hint(sql, newline, i, end)
+			if l.norm != nil && (sql[i+2] == '+' || !isASCII(sql[i:end])) {
+				l.norm.comment(sql, newline, i, end)
 				newline = false
 			}
 			i = end
@@ -142,6 +150,16 @@ func (l *lexer) space() bool {
 		l.norm.space(newline, l.pos, i)
 	}
 	l.pos = i
+	return true
+}
+
+// isASCII reports whether s is the same text in every encoding.
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
 	return true
 }
 

@@ -1,6 +1,6 @@
 package statement
 
-// normalizer collects the normal form of a text: comments count as white
+// normalizer collects the normal form of a text: most comments count as white
 // space, a run of white space becomes a blank, or a line break if it has one
 // (literals are joined over a line break and nowhere else), and quoted text
 // stays as it is.
@@ -22,8 +22,9 @@ func (n *normalizer) space(newline bool, from, to int) {
 	}
 }
 
-// hint keeps a comment that pg_hint_plan reads.
-func (n *normalizer) hint(sql string, newline bool, from, to int) {
+// comment keeps one that decides what the answer is: a hint for pg_hint_plan, or
+// characters that the server may refuse for their encoding.
+func (n *normalizer) comment(sql string, newline bool, from, to int) {
 	n.space(newline, from, to)
 	n.flush()
 	n.buf = append(n.buf, sql[from:to]...)

@@ -523,6 +523,7 @@ func TestKeysOfTextsThatMightDiffer(t *testing.T) {
 		"SELECT a b", "SELECT ab", "SELECT a/**/b/**/c", "SELECT - -1", "SELECT +1", "SELECT + 1", "SELECT \"a b\"", "SELECT \"a  b\"",
 		"SELECT $$a b$$", "SELECT $$a  b$$", "SELECT $a$b$a$", "SELECT $1", "SELECT $1 1", "SELECT $11",
 		"/*+ SeqScan(t) */ SELECT 2", "/*+ IndexScan(t) */ SELECT 2", "SELECT 2", "SELECT /*+ SeqScan(t) */ 2",
+		"SELECT 5", "SELECT 5 -- \xff", "SELECT 5 /* \xff */", "SELECT 5 /* \u20ac */", "/* \u20ac */ SELECT 5", "-- \u20ac\nSELECT 5", "-- \u20ac SELECT 5",
 		"SELECT 3;", "SELECT 3;;", "SELECT 3; SELECT 4", ";SELECT 3", "",
 	}
 	keys := map[[32]byte]string{}
