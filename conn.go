@@ -24,12 +24,16 @@ type conn struct {
 	k     *Connector
 	link  *link          // nil: not dialled, or idle
 	stmts map[string]int // open statements by text
-	// idle is the link while the pool has the connection and nobody uses it.
-	// Whoever swaps it out owns it: c itself, or another that needs one.
+	// idle is the link while nobody uses it: the pool has the connection, or its
+	// caller reads shared rows, and the number of links is limited. Whoever swaps
+	// it out owns it: c itself, or another that needs one.
 	idle atomic.Pointer[link]
 	// personal: a flight has the link of c, whose session c may refer to. lost:
 	// it did not come back.
 	personal, lost bool
+	// used: c has had a link to itself since the pool lent it out. Its session
+	// may be known to the caller, as by pg_backend_pid.
+	used bool
 	// lendable: c is in use, has a link, and it is not settled yet what for.
 	// k.lendable counts these.
 	lendable bool
@@ -142,7 +146,7 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 	key.release()
 	switch how {
 	case enteredHeld:
-		return replayed(&replay{res: res}), nil
+		return c.replay(res), nil
 	case enteredJoined:
 		f.crew.join(c)
 		return c.wait(ctx, f, query, args, prepared)
@@ -150,6 +154,16 @@ func (c *conn) answer(ctx context.Context, query string, args []driver.NamedValu
 		return c.lead(ctx, f, t, query, args, prepared)
 	}
 	return c.big(ctx, t.Key, query, args, prepared)
+}
+
+// replay returns the rows of a shared result. While they are read, which may be
+// long and ask for more, others may have the link.
+func (c *conn) replay(res *result) driver.Rows {
+	if l := c.link; l != nil && c.k.places.limit > 0 && !c.used && l.interchangeable() {
+		c.link = nil
+		c.k.places.park(c, l)
+	}
+	return replayed(&replay{res: res})
 }
 
 // private returns why a read is private whatever the catalog says, or "".
@@ -230,6 +244,7 @@ func (c *conn) own(ctx context.Context) (*link, error) {
 	if c.lost {
 		return nil, driver.ErrBadConn
 	}
+	c.used = true
 	l := c.link
 	if l != nil && !l.needReset {
 		// Even if it died: the session is gone, and its owner must hear of it.
@@ -237,6 +252,9 @@ func (c *conn) own(ctx context.Context) (*link, error) {
 		return l, nil
 	}
 	c.link = nil
+	if l == nil {
+		l = c.unpark()
+	}
 	if l == nil {
 		got, err := c.k.places.take(ctx, nil)
 		if err != nil {
@@ -361,7 +379,7 @@ func (c *conn) wait(ctx context.Context, f *flight, query string, args []driver.
 	case a.err != nil:
 		return nil, ownError(a.err)
 	}
-	return replayed(&replay{res: a.res}), nil
+	return c.replay(a.res), nil
 }
 
 // ownError is the error of a flight for one of its callers, who may change a
@@ -376,6 +394,20 @@ func ownError(err error) error {
 
 // lead is the leader's part of a flight.
 func (c *conn) lead(ctx context.Context, f *flight, t *text, query string, args []driver.NamedValue, prepared bool) (driver.Rows, error) {
+	a, err := c.outcome(ctx, f, t, query, args, prepared)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.err != nil:
+		return nil, ownError(a.err)
+	case a.stream != nil:
+		return a.stream.follow(ctx), nil
+	}
+	return c.replay(a.res), nil
+}
+
+// outcome runs a flight and returns what its leader is given.
+func (c *conn) outcome(ctx context.Context, f *flight, t *text, query string, args []driver.NamedValue, prepared bool) (attempt, error) {
 	f.crew.lead(c)
 	defer f.crew.leave(c) // also when code called by the flight panics
 	sent := copyArgs(args)
@@ -386,16 +418,10 @@ func (c *conn) lead(ctx context.Context, f *flight, t *text, query string, args 
 		go f.run(try)
 	}
 	a, err := f.wait(ctx, true)
-	switch {
-	case err != nil:
-		return nil, err
-	case a.err != nil:
-		return nil, ownError(a.err)
-	case a.stream != nil:
+	if err == nil && a.stream != nil {
 		c.link = a.stream.link
-		return a.stream.follow(ctx), nil
 	}
-	return replayed(&replay{res: a.res}), nil
+	return a, err
 }
 
 // try makes one attempt at the read of a flight.
@@ -490,7 +516,7 @@ func (c *conn) Ping(ctx context.Context) error {
 // ResetSession implements [driver.SessionResetter]. The server connection, if
 // there is one, is reset when it is used.
 func (c *conn) ResetSession(context.Context) error {
-	c.lost = false
+	c.lost, c.used = false, false
 	c.reclaim()
 	if c.link != nil {
 		c.link.needReset = true
@@ -502,12 +528,17 @@ func (c *conn) ResetSession(context.Context) error {
 func (c *conn) reclaim() {
 	// Counted first: at no moment is the link neither idle nor lendable.
 	c.k.lendable.Add(1)
-	c.k.places.unpark(c)
-	if c.link = c.idle.Swap(nil); c.link == nil {
+	if c.link = c.unpark(); c.link == nil {
 		c.k.lendable.Add(-1)
 		return
 	}
 	c.lendable = true
+}
+
+// unpark returns the idle link of c, or nil: another may have it.
+func (c *conn) unpark() *link {
+	c.k.places.unpark(c)
+	return c.idle.Swap(nil)
 }
 
 // IsValid implements [driver.Validator]. database/sql calls it when it takes

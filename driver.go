@@ -100,9 +100,9 @@ type Config struct {
 	// TTL is how long a result is held after it resolved. 0 means DefaultTTL;
 	// negative: reads are joined in flight, and nothing is held.
 	TTL time.Duration
-	// MaxBytes bounds the memory of held results, their keys, flights under
-	// way, and results over 64 KiB until the last caller has read or closed
-	// them. A read that finds no room is not shared; an eighth is left to small
+	// MaxBytes bounds the memory of held results, their keys, the rows of
+	// flights under way, and results over 64 KiB until the last caller has read
+	// or closed them. A read that finds no room is not shared; an eighth is left to small
 	// ones. 0 means DefaultMaxBytes; negative: nothing is shared.
 	MaxBytes int64
 	// MaxResultBytes bounds one result in memory. A larger one is not shared,

@@ -1282,6 +1282,45 @@ func TestWaitingForAPlaceObeysTheContext(t *testing.T) {
 	})
 }
 
+func TestAPlaceThatComesAsItsWaiterLeavesGoesOn(t *testing.T) {
+	// Which of the two the waiter sees is for the scheduler: hence the rounds.
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		f.query = func(_ context.Context, query string, c *fakeConn) (driver.Rows, error) {
+			c.dead = query == "SELECT 'the last'"
+			return ints(1), nil
+		}
+		db := openFake(t, f, coalesce.Config{MaxConns: 1})
+		private := coalesce.Fresh(t.Context())
+		for round := range 500 {
+			holder, err := db.Conn(private)
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := q
+			if round%2 == 0 {
+				query = "SELECT 'the last'" // and its place comes without a link
+			}
+			if _, err := one(private, holder, query); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(private)
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				one(ctx, db, q)
+			}()
+			synctest.Wait()
+			cancel()
+			holder.Close()
+			<-left
+			if n, err := one(private, db, q); n != 1 || err != nil {
+				t.Fatalf("round %d: the next got %v, %v; want 1", round, n, err)
+			}
+		}
+	})
+}
+
 func TestAStampedeLeavesItsConnectionToThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}

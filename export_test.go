@@ -19,3 +19,14 @@ func BeingRead(db *sql.DB) int64 {
 	used, held := Used(db)
 	return used - held
 }
+
+// WaitingForPlace is how many wait for a place of coalesce_max_conns.
+func WaitingForPlace(db *sql.DB) int {
+	k, err := connectorOf(db)
+	if err != nil {
+		return 0
+	}
+	k.places.mu.Lock()
+	defer k.places.mu.Unlock()
+	return k.places.waiting.Len()
+}

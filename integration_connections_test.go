@@ -231,6 +231,76 @@ func TestPlacesGoRoundAmongPrivateAndSharedReads(t *testing.T) {
 	f.quiet()
 }
 
+// Who reads a shared result and asks for more with each row needs a place beside
+// the connection it reads from, which needs none.
+func TestReadersOfSharedRowsKeepNoPlace(t *testing.T) {
+	t.Parallel()
+	const places = 2
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	defer cancel()
+	f := newFixture(t, setup{config: coalesce.Config{MaxConns: places}})
+	f.by("CREATE TABLE list AS SELECT generate_series(1, 3) AS n")
+	readers := map[string]func(i int) string{
+		"held":   func(int) string { return "SELECT n FROM list" },
+		"led":    func(i int) string { return fmt.Sprintf("SELECT n FROM list WHERE n < %d", 1000+i) },
+		"joined": func(int) string { return "SELECT n + 0 FROM list" },
+	}
+	get[int](t, f.db, readers["held"](0))
+	for how, query := range readers {
+		t.Run(how, func(t *testing.T) {
+			all := make([]*sql.Rows, 4*places)
+			errs := together(len(all), func(i int) (err error) {
+				all[i], err = f.db.QueryContext(ctx, query(i))
+				return err
+			})
+			noErrors(t, receive(t, errs))
+			errs = together(len(all), func(i int) error {
+				rows := all[i]
+				defer rows.Close()
+				sum := 0
+				for rows.Next() {
+					var n, m int
+					if err := rows.Scan(&n); err != nil {
+						return err
+					}
+					if err := f.db.QueryRowContext(ctx, "SELECT n FROM list WHERE n = $1 FOR SHARE", n).Scan(&m); err != nil {
+						return err
+					}
+					sum += m
+				}
+				if sum != 6 {
+					return fmt.Errorf("the rows add up to %d", sum)
+				}
+				return rows.Err()
+			})
+			noErrors(t, receive(t, errs))
+		})
+	}
+	if n := f.serverConns(); n > places {
+		t.Errorf("%d server connections for %d places", n, places)
+	}
+}
+
+// A caller may know the session of a connection that it keeps.
+func TestPinnedConnectionKeepsItsSessionWhileItReadsSharedRows(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+	defer cancel()
+	f := newFixture(t, setup{config: coalesce.Config{MaxConns: 1}})
+	f.by("CREATE TABLE list AS SELECT 17 AS n")
+	for _, how := range []string{"led", "held"} {
+		c, other := pinned(t, f.db), pinned(t, f.db)
+		pid := getIn[int](t, ctx, c, "SELECT pg_backend_pid()")
+		same(t, how, getIn[int](t, ctx, c, "SELECT n FROM list"), 17)
+		a := askFor[int](coalesce.Fresh(ctx), other, "SELECT n FROM list")
+		until(t, func() bool { return coalesce.WaitingForPlace(f.db) == 1 || len(a) == 1 }, says("the other neither waits nor was served"))
+		same(t, "session after a read that was "+how, getIn[int](t, ctx, c, "SELECT pg_backend_pid()"), pid)
+		c.Close()
+		sameAnswer(t, "the other", a, 17)
+		other.Close()
+	}
+}
+
 func TestCallerStopsWaitingForPlaceWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, setup{config: coalesce.Config{MaxConns: 1}})
@@ -365,35 +435,59 @@ func TestPingAsksTheServerOnEachCall(t *testing.T) {
 	}
 }
 
+func justBegin(db *sql.DB) error {
+	tx, err := db.Begin()
+	if err != nil {
+		return err
+	}
+	return tx.Rollback()
+}
+
+func justPrepare(db *sql.DB) error {
+	st, err := db.Prepare("SELECT 3")
+	if err != nil {
+		return err
+	}
+	return st.Close()
+}
+
 func TestDeadIdleConnectionIsReplacedUnnoticed(t *testing.T) {
 	t.Parallel()
 	uses := map[string]func(*fixture) error{
 		"led":      func(f *fixture) error { var n int; return f.db.QueryRow("SELECT 2").Scan(&n) },
 		"private":  func(f *fixture) error { var n int; return f.db.QueryRow("SELECT 2 FOR UPDATE").Scan(&n) },
 		"exec":     func(f *fixture) error { _, err := f.db.Exec("CREATE TABLE x()"); return err },
-		"begin":    func(f *fixture) error { tx, err := f.db.Begin(); return errors.Join(err, tx.Rollback()) },
+		"begin":    func(f *fixture) error { return justBegin(f.db) },
 		"ping":     func(f *fixture) error { return f.db.Ping() },
-		"prepare":  func(f *fixture) error { st, err := f.db.Prepare("SELECT 3"); return errors.Join(err, st.Close()) },
+		"prepare":  func(f *fixture) error { return justPrepare(f.db) },
 		"prepared": nil,
 	}
 	for name, use := range uses {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, setup{})
-			st, err := f.db.Prepare("SELECT 4")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if use == nil {
-				use = func(f *fixture) error { var n int; return st.QueryRow().Scan(&n) }
-			}
-			f.by("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = '" + appName + "'")
-			until(t, func() bool { return f.serverConns() == 0 }, says("the connection is gone"))
-			if err := use(f); err != nil {
-				t.Error(err)
-			}
-			same(t, "dials", f.seen.dials.Load(), 2)
-		})
+		for _, catalog := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, catalog %v", name, catalog), func(t *testing.T) {
+				t.Parallel()
+				f := newFixture(t, setup{})
+				f.by("CREATE TABLE known AS SELECT 5 AS n")
+				use := use
+				if catalog && use != nil {
+					get[int](t, f.db, "SELECT n FROM known")
+				} else {
+					st, err := f.db.Prepare("SELECT n + 1 FROM known")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if use == nil {
+						use = func(*fixture) error { var n int; return st.QueryRow().Scan(&n) }
+					}
+				}
+				f.by("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = '" + appName + "'")
+				until(t, func() bool { return f.serverConns() == 0 }, says("the connection is gone"))
+				if err := use(f); err != nil {
+					t.Error(err)
+				}
+				same(t, "dials", f.seen.dials.Load(), 2)
+			})
+		}
 	}
 }
 

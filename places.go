@@ -133,7 +133,7 @@ func (p *places) serveLocked(got place) bool {
 	return true
 }
 
-// park makes l the idle link of c, which the pool has now.
+// park makes l the idle link of c, which does not use it.
 func (p *places) park(c *conn, l *link) {
 	l.home.Store(c)
 	lendable := l.interchangeable()

@@ -413,6 +413,7 @@ func (k *Connector) tryCatalog(ctx context.Context, f *flight, old *snapshot) at
 	// A hook may have made the session that of whoever leads this: its owner, or
 	// who gets it next, has it reset for itself.
 	again := l.wasReset || f.crew.foreign
+	l.early = l.pg != nil && !l.wasReset && f.crew.foreign
 	rows, err := readCatalog(ctx, l)
 	returned = true
 	lost := err != nil && l.dead() && ctx.Err() == nil
