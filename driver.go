@@ -57,13 +57,54 @@ var (
 	_ io.Closer            = (*Connector)(nil)
 )
 
-// Open implements [driver.Driver]. The connection shares with no other.
+// perDSN has the connectors of Driver.Open.
+var perDSN = struct {
+	sync.Mutex
+	byDSN map[string]*Connector
+}{byDSN: make(map[string]*Connector)}
+
+// Open implements [driver.Driver], for wrappers that know no connectors. As long
+// as one of its connections is open, others to the same DSN share with it.
 func (d *Driver) Open(dsn string) (driver.Conn, error) {
+	if c := use(dsn, nil); c != nil {
+		return c, nil
+	}
 	k, err := d.OpenConnector(dsn)
 	if err != nil {
 		return nil, err
 	}
-	return k.Connect(context.Background())
+	return use(dsn, k.(*Connector)), nil
+}
+
+// use returns a connection of the connector shared by dsn, which is k if there
+// is none yet.
+func use(dsn string, k *Connector) *conn {
+	perDSN.Lock()
+	defer perDSN.Unlock()
+	if other := perDSN.byDSN[dsn]; other != nil {
+		k = other
+	}
+	if k == nil {
+		return nil
+	}
+	perDSN.byDSN[dsn] = k
+	k.users++
+	k.places.add()
+	return &conn{k: k, closed: func() { k.leave(dsn) }}
+}
+
+// leave closes the connector when the last connection of Driver.Open is closed.
+func (k *Connector) leave(dsn string) {
+	perDSN.Lock()
+	k.users--
+	last := k.users == 0
+	if last {
+		delete(perDSN.byDSN, dsn)
+	}
+	perDSN.Unlock()
+	if last {
+		k.Close()
+	}
 }
 
 // OpenConnector implements [driver.DriverContext]. The DSN is a URL, keywords
@@ -123,6 +164,7 @@ type Connector struct {
 	ttl    time.Duration
 	off    bool
 	opened bool // by a DSN or a registered name: inner has no hooks of its own
+	users  int  // connections that Driver.Open gave; guarded by perDSN
 
 	memo     *memo
 	places   *places
@@ -231,12 +273,14 @@ func (k *Connector) learn(pg *pgx.Conn) {
 	}
 }
 
+var errNotOurs = errors.New("coalesce: the database was not opened with the coalesce-pgx driver, or is wrapped: use one that is not")
+
 // connectorOf finds the connector behind db.
 func connectorOf(db *sql.DB) (*Connector, error) {
 	if d, ok := db.Driver().(*Driver); ok && d.connector != nil {
 		return d.connector, nil
 	}
-	return nil, errors.New("coalesce: the database was not opened with the coalesce-pgx driver")
+	return nil, errNotOurs
 }
 
 // StatsOf returns the counters of db. They are zero if db was not opened with
@@ -294,7 +338,11 @@ func Explain(ctx context.Context, db *sql.DB, query string) (Explanation, error)
 	defer sc.Close()
 	var e Explanation
 	err = sc.Raw(func(dc any) (err error) {
-		e, err = dc.(*conn).explain(ctx, query)
+		c, ok := dc.(*conn)
+		if !ok { // a wrapper that has taken over our driver.Driver
+			return errNotOurs
+		}
+		e, err = c.explain(ctx, query)
 		return err
 	})
 	return e, err

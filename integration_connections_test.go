@@ -349,6 +349,35 @@ func TestStatementsCloseWhileIdleConnectionsLendTheirPlace(t *testing.T) {
 	}
 }
 
+func TestConnectionsOfDriverOpenShare(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by("CREATE TABLE opened AS SELECT 17 AS n")
+	dsn := dsnWith(f.dsn, "application_name="+appName)
+	for range 2 { // also when all of the first have been closed
+		db := sql.OpenDB(dsnConnector{&coalesce.Driver{}, dsn})
+		release := f.lock("opened")
+		var callers []<-chan given[int]
+		for range 20 {
+			callers = append(callers, askFor[int](bg, db, "SELECT n FROM opened"))
+		}
+		until(t, func() bool { return db.Stats().InUse == 20 && f.running("FROM opened") == 1 }, says("not all of them wait"))
+		same(t, "server connections", f.serverConns(), 1)
+		release()
+		for i, c := range callers {
+			sameAnswer(t, fmt.Sprint("caller ", i), c, 17)
+		}
+		mustExec(t, f.plain, "UPDATE opened SET n = 18")
+		same(t, "held", get[int](t, db, "SELECT n FROM opened"), 17)
+		db.Close()
+		until(t, func() bool { return f.serverConns() == 0 }, says("a connection is left"))
+		mustExec(t, f.plain, "UPDATE opened SET n = 17")
+	}
+	if _, err := (&coalesce.Driver{}).Open(f.dsn + "?coalesce_ttl=x"); err == nil {
+		t.Error("a bad option is taken")
+	}
+}
+
 func TestOpeningAConnectionDialsNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, setup{})
