@@ -1269,6 +1269,58 @@ func TestHiddenVolatileCodeIsNamed(t *testing.T) {
 	}
 }
 
+// What a value of a domain is checked against decides the answer, also where the
+// text does not name the domain: an argument, an operator, a row of a table.
+func TestWriteToWhatACheckReadsIsSeen(t *testing.T) {
+	t.Parallel()
+	// A statement that is prepared keeps what the server has computed of it.
+	mode := pgx.QueryExecModeExec
+	f := newFixture(t, setup{pgx: func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = mode }})
+	f.by(strings.Split(`CREATE TABLE allowed(n int);
+CREATE FUNCTION is_allowed(int) RETURNS bool STABLE STRICT LANGUAGE sql AS 'SELECT EXISTS (SELECT FROM allowed WHERE n = $1)';
+CREATE DOMAIN d AS int CHECK (is_allowed(VALUE));
+CREATE DOMAIN d_on AS d; CREATE TYPE pair AS (a d_on, b int); CREATE TYPE span AS RANGE (subtype = d);
+CREATE DOMAIN pos AS int CHECK (VALUE > 0); CREATE TYPE mood AS ENUM ('sad');
+CREATE TABLE tab(a d, b int); INSERT INTO tab VALUES (NULL, 1); CREATE TABLE sub() INHERITS (tab); CREATE VIEW v AS SELECT * FROM tab;
+CREATE TABLE plain(m mood, p pos); INSERT INTO plain VALUES ('sad', 1);
+CREATE FUNCTION f(d) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+CREATE FUNCTION f_many(VARIADIC d[]) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+CREATE FUNCTION f_default(int, d DEFAULT NULL) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+CREATE FUNCTION f_row(tab) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+CREATE FUNCTION f_pos(pos) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+CREATE FUNCTION step(int, d) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+CREATE AGGREGATE agg(d) (SFUNC = step, STYPE = int, INITCOND = '0');
+CREATE FUNCTION op(d, int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN true; END';
+CREATE OPERATOR ### (LEFTARG = d, RIGHTARG = int, FUNCTION = op);
+CREATE VIEW called AS SELECT f(5)`, ";\n")...)
+	var made []verdictCase
+	for _, read := range []string{
+		"SELECT f(5)", "SELECT f_many(5)", "SELECT f_default(1, 5)", "SELECT f_row('(5,1)')", "SELECT f_row(ROW(5, 1))", "SELECT agg(5)",
+		"SELECT '5' ### 1", "SELECT 5 ### 1", "SELECT 5::d_on", "SELECT '{5}'::d[]", "SELECT (ROW(5, 1)::pair)::text", "SELECT '(5,1)'::pair",
+		"SELECT '[5,6)'::span", "SELECT span(5, 6)", `SELECT '{"[5,6)"}'::span[]`, "SELECT (ROW(5, 1)::tab)::text", "SELECT '(5,1)'::tab", "SELECT '(5,1)'::sub",
+		`SELECT (json_populate_record(NULL::tab, '{"a":5}')).a`, `SELECT (jsonb_populate_record(v, '{"a":5}')).a FROM v`,
+		`SELECT (jsonb_populate_record(tab, '{"a":5}')).a FROM tab`, `SELECT a FROM json_to_record('{"a":5}') AS x(a d)`, "SELECT * FROM called",
+		"SELECT CASE WHEN f(5) = 1 THEN 1 END", "SELECT '5'::text::d",
+	} {
+		made = append(made, verdictCase{"joinable", read})
+		mustExec(t, f.db, "INSERT INTO allowed VALUES (5), (6)")
+		for i, db := range []*sql.DB{f.plain, f.db, f.db} {
+			if _, err := column[any](bg, db, read, mode); err != nil {
+				t.Errorf("%s, allowed, %d: %v", read, i, err)
+			}
+		}
+		mustExec(t, f.db, "DELETE FROM allowed")
+		for _, db := range []*sql.DB{f.plain, f.db} {
+			_, err := column[any](bg, db, read, mode)
+			same(t, read+", no more allowed", sqlState(err), "23514")
+		}
+	}
+	f.verdicts(append(made, []verdictCase{
+		{"holdable", "SELECT f_pos(5)"}, {"holdable", "SELECT ROW('sad', 1)::plain"}, {"holdable", "SELECT m, p FROM plain"}, {"holdable", "SELECT 5::pos"},
+		{"holdable", "SELECT 'sad'::mood"}, {"joinable", "SELECT b FROM tab"},
+	}...))
+}
+
 func TestReadingTheCatalogLeavesTheSessionAsItWas(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {

@@ -45,12 +45,9 @@ type link struct {
 
 	wasReset  bool // the last call of reset did so
 	needReset bool // the pool has lent it out anew since it was last used
-	// early: dialled to read the catalog, it is reset before its first use. pgx's
-	// first reset comes after that, and asks the server whether it is still there:
-	// ask has our second do so.
-	early, ask bool
-	tainted    bool // the session may differ from a fresh one
-	locks      bool // the session may hold advisory locks
+	early     bool // dialled to read the catalog, it has done nothing else
+	tainted   bool // the session may differ from a fresh one
+	locks     bool // the session may hold advisory locks
 	// doubts are the names in what it ran while the catalog could not tell what
 	// these do to the session; nil: there are none.
 	doubts  *statement.Analysis
@@ -158,14 +155,16 @@ func (l *link) reset(ctx context.Context) bool {
 		return true
 	}
 	l.needReset, l.wasReset, l.drawn = false, true, false
+	early := l.early
+	l.early = false
+	if early && l.k.opened {
+		// pgx's first reset asks the server whether the connection is still there.
+		// That comes after its first use, and there is no hook to call before.
+		return time.Since(l.born) < time.Second || l.pg.PgConn().Ping(ctx) == nil
+	}
 	// database/sql takes heed of no other error either.
 	err := l.conn.(driver.SessionResetter).ResetSession(ctx)
-	if errors.Is(err, driver.ErrBadConn) {
-		return false
-	}
-	ask := l.ask
-	l.early, l.ask = false, l.early
-	return !ask || l.pg.PgConn().Ping(ctx) == nil
+	return !errors.Is(err, driver.ErrBadConn)
 }
 
 // close closes the connection and gives its place back. It does not wait for

@@ -97,6 +97,7 @@ func BenchmarkQuery(b *testing.B) {
 			CREATE TABLE another_%1$s (id int PRIMARY KEY, a int REFERENCES a_table_%1$s ON DELETE CASCADE);
 			CREATE FUNCTION a_function_%1$s(int) RETURNS int LANGUAGE sql AS 'SELECT $1 + %1$s'`, 5000},
 		{"and-2000-views", "CREATE VIEW a_view_%1$s AS SELECT x.id, upper(x.name) AS name, count(*), a_function_%1$s(x.n) FROM a_table_%1$s x JOIN another_%1$s y ON y.a = x.id WHERE x.at > now() - interval '1 day' GROUP BY x.id", 2000},
+		{"and-100-domains", "CREATE DOMAIN a_domain_%1$s AS int CHECK (VALUE > 0); ALTER TABLE a_table_%1$s ADD d a_domain_%1$s", 100},
 	} {
 		// One transaction would need too many locks.
 		run(fmt.Sprintf("DO $do$ BEGIN FOR i IN 1..%d LOOP EXECUTE format($create$%s$create$, i); COMMIT; END LOOP; END $do$", c.times, c.create))

@@ -189,7 +189,7 @@ func (c *changes) analysis(a *statement.Analysis) bool {
 
 func (c *changes) body(b body) bool {
 	return b.changes || slices.ContainsFunc(b.calls, c.function) || slices.ContainsFunc(b.names, c.name) ||
-		slices.ContainsFunc(b.ops, func(op string) bool { return c.operators[op] == volatile })
+		slices.ContainsFunc(b.ops, func(op string) bool { return c.operators[op].volatility == volatile })
 }
 
 // name asks of a name in a body that need not be a call.

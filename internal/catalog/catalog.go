@@ -22,7 +22,7 @@ type Snapshot struct {
 
 	relations map[string]*relation
 	functions map[string]function
-	operators map[string]volatility
+	operators map[string]operator
 	types     map[string]typ
 	// hidden may be called where values of the user's types occur, builtin
 	// where there is none.
@@ -81,6 +81,13 @@ type function struct {
 	changes bool
 	// defaults are what the default arguments do; nil if they are constants.
 	defaults *statement.Analysis
+	// takes are the delicate types of its arguments, see [loading.delicate].
+	takes []string
+}
+
+type operator struct {
+	volatility volatility
+	takes      []string // as a function's
 }
 
 // randomExtensions are those whose VOLATILE functions make random values, and
@@ -104,7 +111,8 @@ type typ struct {
 	input volatility
 	// checks are what the constraints of a domain do.
 	checks []*statement.Analysis
-	// within are the types that a domain or a composite type is made of.
+	// within are the types that a domain, a range or a composite type is made
+	// of, and the delicate ones of the columns of a relation.
 	within []string
 }
 
@@ -139,10 +147,10 @@ func Parse(rows []Row) (*Snapshot, error) {
 	s := &Snapshot{
 		relations: make(map[string]*relation),
 		functions: make(map[string]function),
-		operators: make(map[string]volatility),
+		operators: make(map[string]operator),
 		types:     make(map[string]typ),
 	}
-	l := loading{s, make(map[stored]*tree), make(map[string][]string), make(map[string][]string), make(map[string][]body)}
+	l := loading{Snapshot: s, trees: make(map[stored]*tree), runs: make(map[string][]string), domains: make(map[string][]string), bodies: make(map[string][]body)}
 	for i := range rows {
 		if err := l.add(&rows[i]); err != nil {
 			return nil, err
@@ -159,6 +167,14 @@ type loading struct {
 	runs    map[string][]string // functions that a write to a relation runs
 	domains map[string][]string // functions that the checks of a domain call
 	bodies  map[string][]body
+	// takes are the types of arguments that have parts or checks.
+	takes []argument
+}
+
+// argument is a type that a function or an operator takes.
+type argument struct {
+	operator  bool
+	name, typ string
 }
 
 // stored is what has trees in the catalog: the views, default arguments,
@@ -200,6 +216,56 @@ func (l *loading) finish() {
 		}
 	}
 	l.followChanges(does)
+	l.followDelicate()
+}
+
+// followDelicate notes where values are made of delicate types that the text
+// does not name: their checks run before a function is called, or as a row is
+// made.
+func (l *loading) followDelicate() {
+	known := make(map[string]bool)
+	delicate := func(name string) bool {
+		d, ok := known[name]
+		if !ok {
+			d = l.delicate(name)
+			known[name] = d
+		}
+		return d
+	}
+	for _, a := range l.takes {
+		switch {
+		case !delicate(a.typ):
+		case !a.operator:
+			f := l.functions[a.name]
+			f.takes = append(f.takes, a.typ)
+			l.functions[a.name] = f
+		case statement.BuiltinOperator(a.name):
+			l.hidden.note(stable, "the check of the domain "+a.typ)
+		default:
+			o := l.operators[a.name]
+			o.takes = append(o.takes, a.typ)
+			l.operators[a.name] = o
+		}
+	}
+	for name := range l.relations {
+		t, ok := l.types[name]
+		if !ok {
+			continue
+		}
+		t.within = slices.DeleteFunc(t.within, func(of string) bool { return !delicate(of) })
+		l.types[name] = t
+		if len(t.within) == 0 && t.checks == nil && t.input == immutable {
+			delete(l.types, name)
+		}
+	}
+}
+
+// delicate reports whether to make a value of a type depends on more than what
+// it is made of: a domain in it has a check that reads a table or the time.
+func (l *loading) delicate(name string) bool {
+	j := judge{s: l.Snapshot, v: Verdict{Effect: statement.Effect{Class: statement.Holdable}}}
+	j.typ(name, "")
+	return j.v.Class != statement.Holdable && !j.v.Unknown
 }
 
 // tree collects what the trees of one kind and name use.
@@ -298,7 +364,9 @@ func (l *loading) add(r *Row) error {
 	case "body":
 		l.bodies[name] = append(l.bodies[name], scan(r.Text))
 	case "operator":
-		s.operators[name] = max(s.operators[name], ofExtension(volatilityOf(r.A), r.B))
+		o := s.operators[name]
+		o.volatility = max(o.volatility, ofExtension(volatilityOf(r.A), r.B))
+		s.operators[name] = o
 		if statement.BuiltinOperator(name) {
 			s.noteHidden(r, "the operator "+name)
 		}
@@ -324,6 +392,8 @@ func (l *loading) add(r *Row) error {
 		t := s.types[name]
 		t.within = append(t.within, strings.Clone(r.A))
 		s.types[name] = t
+	case "takes", "operates":
+		l.takes = append(l.takes, argument{r.Kind == "operates", name, strings.Clone(r.A)})
 	case "cast":
 		s.noteHidden(r, name)
 	case "database":

@@ -94,12 +94,13 @@ func (j *judge) names(a *statement.Analysis, via string) {
 		}
 	}
 	for _, name := range a.Operators {
-		v, known := j.s.operators[name]
+		o, known := j.s.operators[name]
 		j.typed = j.typed || known
 		if !known && !statement.BuiltinOperator(name) {
 			j.unknown(statement.CauseOperator, "uses the operator "+name+", which is not in the catalog"+via)
 		}
-		j.volatility(v, "uses the operator "+name+", whose function is ", via)
+		j.volatility(o.volatility, "uses the operator "+name+", whose function is ", via)
+		j.made(o.takes, ", for the operator "+name+via)
 	}
 	for _, name := range a.Types {
 		j.typ(name, via)
@@ -108,6 +109,7 @@ func (j *judge) names(a *statement.Analysis, via string) {
 		if f, ok := j.s.functions[name]; ok && f.attribute {
 			j.volatility(f.volatility, "may call "+name+", which is ", via)
 			j.defaults(name, f, via)
+			j.made(f.takes, ", for "+name+via)
 		}
 		if rel, ok := j.s.relations[name]; ok {
 			j.relation(name, rel, via)
@@ -142,6 +144,16 @@ func (j *judge) function(name, via string) {
 		j.volatility(f.volatility, "calls "+name+", which is ", via)
 	}
 	j.defaults(name, f, via)
+	j.made(f.takes, ", for "+name+via)
+}
+
+// made takes in that values of types may be made.
+func (j *judge) made(types []string, via string) {
+	for _, name := range types {
+		if j.first(name + "\x00type") {
+			j.typ(name, via)
+		}
+	}
 }
 
 // defaults takes in the default arguments of a function that is called, with
@@ -197,20 +209,16 @@ func (j *judge) unknown(cause, reason string) {
 
 func (j *judge) typ(name, via string) {
 	j.typed = true
-	if _, ok := j.s.relations[name]; ok {
-		return // the row type of a table
-	}
 	t, ok := j.s.types[name]
 	if !ok {
+		if _, ok := j.s.relations[name]; ok {
+			return // the row type of a table
+		}
 		j.unknown(statement.CauseUnknownType, "has a value of the type "+name+", which is not in the catalog"+via)
 		return
 	}
 	j.volatility(t.input, "has a value of the type "+name+", whose input function is ", via)
-	for _, name := range t.within {
-		if j.first(name + "\x00type") {
-			j.typ(name, via)
-		}
-	}
+	j.made(t.within, via)
 	for _, check := range t.checks {
 		j.v.Opaque = j.v.Opaque || check.Opaque
 		for _, f := range check.Functions {
@@ -228,6 +236,7 @@ func (j *judge) relation(name string, rel *relation, via string) {
 	}
 	j.v.Opaque = j.v.Opaque || rel.secured || rel.foreign
 	j.typed = j.typed || rel.typed
+	j.made(j.s.types[name].within, ", in "+name+via)
 	switch {
 	case rel.secured:
 		j.limit(statement.Joinable, statement.CauseSecured, "reads "+name+", which has row security"+via)

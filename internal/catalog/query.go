@@ -123,6 +123,11 @@ const Query = `WITH RECURSIVE ns AS MATERIALIZED (
 	pg_catalog.regexp_split_to_table(pg_catalog.btrim(pg_catalog.substring(item.item, '^[a-z_]* (?:[(]o )?([0-9][0-9 ]*)')), ' ') AS id
 	WHERE item.field IN ('funcid', 'aggfnoid', 'winfnoid', 'opno', 'opnos', 'eqop', 'sortop', 'relid')
 		OR pg_catalog.strpos(item.field, 'typ') > 0 AND item.item ~ ' [0-9]{5}' -- no built-in type
+), made AS MATERIALIZED ( -- types with parts or checks, and arrays of them
+	SELECT t.oid, coalesce(e.typname, t.typname) AS name
+	FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
+	WHERE t.oid >= 16384 AND coalesce(e.typtype, t.typtype) IN ('d', 'c', 'r', 'm')
+	AND EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE contypid >= 16384)
 ), flags AS MATERIALIZED (
 	SELECT relid, pg_catalog.string_agg(flag, '') AS flags FROM flag GROUP BY relid
 )
@@ -192,9 +197,26 @@ FROM (
 	SELECT c.relname, a.atttypid
 	FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
 	WHERE c.relkind = 'c' AND a.atttypid >= 16384
+	UNION ALL
+	SELECT t.typname, r.rngsubtype
+	FROM pg_catalog.pg_range r
+	JOIN pg_catalog.pg_type t ON t.oid IN (r.rngtypid, (pg_catalog.to_jsonb(r) ->> 'rngmultitypid')::pg_catalog.oid) -- not before 14
+	WHERE r.rngsubtype >= 16384
 ) x
 JOIN pg_catalog.pg_type t ON t.oid = x.type
 LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
+UNION ALL
+SELECT DISTINCT 'within', c.relname::text, made.name::text, NULL, NULL
+FROM made JOIN pg_catalog.pg_attribute a ON a.atttypid = made.oid
+JOIN pg_catalog.pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relnamespace IN (SELECT oid FROM ns)
+UNION ALL
+SELECT DISTINCT x.kind, x.name::text, made.name::text, NULL, NULL
+FROM (
+	SELECT 'takes' AS kind, fn.proname AS name, pg_catalog.unnest(p.proargtypes) AS type
+	FROM fn JOIN pg_catalog.pg_proc p ON p.oid = fn.oid
+	UNION ALL
+	SELECT 'operates', oprname, pg_catalog.unnest(ARRAY[oprleft, oprright]) FROM pg_catalog.pg_operator
+) x JOIN made ON made.oid = x.type
 UNION ALL
 SELECT 'range', t.typname::text, fn.volatile, NULL, NULL
 FROM pg_catalog.pg_range r
