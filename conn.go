@@ -636,7 +636,9 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	schema := c.k.schemaVersion()
 	inputs, known := c.k.prepared.get(query, schema)
 	if c.link != nil || !known {
+		used := c.used
 		l, err := c.own(ctx)
+		c.used = used // to prepare tells nothing of the session
 		if err != nil {
 			return nil, err
 		}

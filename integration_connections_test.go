@@ -236,21 +236,36 @@ func TestPlacesGoRoundAmongPrivateAndSharedReads(t *testing.T) {
 func TestReadersOfSharedRowsKeepNoPlace(t *testing.T) {
 	t.Parallel()
 	const places = 2
+	f := newFixture(t, setup{config: coalesce.Config{MaxConns: places}})
 	ctx, cancel := context.WithTimeout(bg, time.Minute)
 	defer cancel()
-	f := newFixture(t, setup{config: coalesce.Config{MaxConns: places}})
 	f.by("CREATE TABLE list AS SELECT generate_series(1, 3) AS n")
-	readers := map[string]func(i int) string{
-		"held":   func(int) string { return "SELECT n FROM list" },
-		"led":    func(i int) string { return fmt.Sprintf("SELECT n FROM list WHERE n < %d", 1000+i) },
-		"joined": func(int) string { return "SELECT n + 0 FROM list" },
+	query := func(i int) string { return fmt.Sprintf("SELECT n FROM list WHERE n < %d", 1000+i) }
+	st, err := f.db.Prepare(query(0))
+	if err != nil {
+		t.Fatal(err)
 	}
-	get[int](t, f.db, readers["held"](0))
-	for how, query := range readers {
+	defer st.Close()
+	readers := map[string]func(i int) (*sql.Rows, error){
+		"held":     func(int) (*sql.Rows, error) { return f.db.QueryContext(ctx, "SELECT n FROM list") },
+		"led":      func(i int) (*sql.Rows, error) { return f.db.QueryContext(ctx, query(1+i)) },
+		"joined":   func(int) (*sql.Rows, error) { return f.db.QueryContext(ctx, "SELECT n + 0 FROM list") },
+		"prepared": func(int) (*sql.Rows, error) { return st.QueryContext(ctx) },
+	}
+	get[int](t, f.db, "SELECT n FROM list")
+	for how, read := range readers {
 		t.Run(how, func(t *testing.T) {
+			var idle [places]*sql.Conn // with the places
+			for i := range idle {
+				idle[i] = pinned(t, f.db)
+				get[int](t, idle[i], "SELECT 1 FROM list WHERE n = 1 FOR SHARE")
+			}
+			for _, c := range idle {
+				c.Close()
+			}
 			all := make([]*sql.Rows, 4*places)
 			errs := together(len(all), func(i int) (err error) {
-				all[i], err = f.db.QueryContext(ctx, query(i))
+				all[i], err = read(i)
 				return err
 			})
 			noErrors(t, receive(t, errs))
@@ -284,10 +299,10 @@ func TestReadersOfSharedRowsKeepNoPlace(t *testing.T) {
 // A caller may know the session of a connection that it keeps.
 func TestPinnedConnectionKeepsItsSessionWhileItReadsSharedRows(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
-	defer cancel()
 	f := newFixture(t, setup{config: coalesce.Config{MaxConns: 1}})
 	f.by("CREATE TABLE list AS SELECT 17 AS n")
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	defer cancel()
 	for _, how := range []string{"led", "held"} {
 		c, other := pinned(t, f.db), pinned(t, f.db)
 		pid := getIn[int](t, ctx, c, "SELECT pg_backend_pid()")

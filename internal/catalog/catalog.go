@@ -233,16 +233,16 @@ func (l *loading) followDelicate() {
 		return d
 	}
 	for _, a := range l.takes {
-		switch {
-		case !delicate(a.typ):
-		case !a.operator:
+		if !delicate(a.typ) {
+			continue
+		}
+		if !a.operator {
 			f := l.functions[a.name]
 			f.takes = append(f.takes, a.typ)
 			l.functions[a.name] = f
-		case statement.BuiltinOperator(a.name):
+		} else if statement.BuiltinOperator(a.name) {
 			l.hidden.note(stable, "the check of the domain "+a.typ)
-		default:
-			o := l.operators[a.name]
+		} else if o, ok := l.operators[a.name]; ok { // else it is one of a temporary schema
 			o.takes = append(o.takes, a.typ)
 			l.operators[a.name] = o
 		}
