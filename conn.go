@@ -214,7 +214,7 @@ func (c *conn) clear(ctx context.Context) error {
 	if l := c.link; !l.locks || !l.needReset || l.tainted {
 		return nil
 	}
-	l, err := c.own(ctx)
+	l, err := c.ownUntold(ctx)
 	if err == nil && !l.txOpen() {
 		l.askLocks(ctx)
 	}
@@ -276,6 +276,15 @@ func (c *conn) own(ctx context.Context) (*link, error) {
 	c.link, l.user = l, c
 	c.adopt(ctx)
 	return l, nil
+}
+
+// ownUntold is own for what tells the caller nothing of the session, so that
+// the link may still go to others while shared rows are read.
+func (c *conn) ownUntold(ctx context.Context) (*link, error) {
+	used := c.used
+	l, err := c.own(ctx)
+	c.used = used
+	return l, err
 }
 
 // adopt makes the statements prepared on the link those of c. A statement
@@ -518,6 +527,9 @@ func (c *conn) Ping(ctx context.Context) error {
 // ResetSession implements [driver.SessionResetter]. The server connection, if
 // there is one, is reset when it is used.
 func (c *conn) ResetSession(context.Context) error {
+	if c.link != nil { // a wrapper that does not pass IsValid on
+		c.IsValid()
+	}
 	c.lost, c.used = false, false
 	c.reclaim()
 	if c.link != nil {
@@ -535,6 +547,14 @@ func (c *conn) reclaim() {
 		return
 	}
 	c.lendable = true
+}
+
+// unidle takes back the link that c gave up while its caller read shared rows, if
+// it is still there: a flight might give c another, and this one would be lost.
+func (c *conn) unidle() {
+	if c.link == nil && c.idle.Load() != nil {
+		c.reclaim()
+	}
 }
 
 // unpark returns the idle link of c, or nil: another may have it.
@@ -574,10 +594,14 @@ func (c *conn) Close() error {
 	if c.closed != nil {
 		defer c.closed()
 	}
-	if l = c.k.places.remove(l); l != nil {
-		return l.close()
+	if l = c.k.places.remove(l); l == nil {
+		return nil
 	}
-	return nil
+	err := l.close()
+	if spare := c.k.places.surplus(); spare != nil {
+		spare.close()
+	}
+	return err
 }
 
 // Conn returns the pgx connection, dialling it if need be: what the method of
@@ -636,9 +660,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	schema := c.k.schemaVersion()
 	inputs, known := c.k.prepared.get(query, schema)
 	if c.link != nil || !known {
-		used := c.used
-		l, err := c.own(ctx)
-		c.used = used // to prepare tells nothing of the session
+		l, err := c.ownUntold(ctx)
 		if err != nil {
 			return nil, err
 		}

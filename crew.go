@@ -30,6 +30,7 @@ type crew struct {
 
 // lead makes c, which leads the flight, a member. Others may have joined.
 func (w *crew) lead(c *conn) {
+	c.unidle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.members++
@@ -40,6 +41,7 @@ func (w *crew) lead(c *conn) {
 }
 
 func (w *crew) join(c *conn) {
+	c.unidle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.members++

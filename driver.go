@@ -23,6 +23,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -60,46 +61,63 @@ var (
 // perDSN has the connectors of Driver.Open.
 var perDSN = struct {
 	sync.Mutex
-	byDSN map[string]*Connector
+	byDSN map[string]*Connector // and what it leads to
 }{byDSN: make(map[string]*Connector)}
 
 // Open implements [driver.Driver], for wrappers that know no connectors. As long
 // as one of its connections is open, others to the same DSN share with it.
 func (d *Driver) Open(dsn string) (driver.Conn, error) {
-	if c := use(dsn, nil); c != nil {
-		return c, nil
-	}
-	k, err := d.OpenConnector(dsn)
+	rest, pc, cfg, err := parse(dsn)
 	if err != nil {
 		return nil, err
 	}
-	return use(dsn, k.(*Connector)), nil
+	key := dsn
+	if pc != nil {
+		// What a DSN leaves out comes from the environment and from files, and
+		// may be another each time: pgx asks each time, and so the DSN alone
+		// does not tell that two connections lead to the same place.
+		key = fmt.Sprintf("%q %q %q %q %q %q %d", dsn, pc.Database, pc.User, pc.Password, pc.RuntimeParams, pc.Host, pc.Port)
+		for _, f := range pc.Fallbacks {
+			key += fmt.Sprintf(" %q %d", f.Host, f.Port)
+		}
+	}
+	if c := use(key, nil); c != nil {
+		return c, nil
+	}
+	k, err := openConnector(rest, pc, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if pc != nil {
+		k.inner = stdlib.GetConnector(*pc) // dials where the DSN leads now, also later
+	}
+	return use(key, k), nil
 }
 
-// use returns a connection of the connector shared by dsn, which is k if there
+// use returns a connection of the connector shared by key, which is k if there
 // is none yet.
-func use(dsn string, k *Connector) *conn {
+func use(key string, k *Connector) *conn {
 	perDSN.Lock()
 	defer perDSN.Unlock()
-	if other := perDSN.byDSN[dsn]; other != nil {
+	if other := perDSN.byDSN[key]; other != nil {
 		k = other
 	}
 	if k == nil {
 		return nil
 	}
-	perDSN.byDSN[dsn] = k
+	perDSN.byDSN[key] = k
 	k.users++
 	k.places.add()
-	return &conn{k: k, closed: func() { k.leave(dsn) }}
+	return &conn{k: k, closed: func() { k.leave(key) }}
 }
 
 // leave closes the connector when the last connection of Driver.Open is closed.
-func (k *Connector) leave(dsn string) {
+func (k *Connector) leave(key string) {
 	perDSN.Lock()
 	k.users--
 	last := k.users == 0
 	if last {
-		delete(perDSN.byDSN, dsn)
+		delete(perDSN.byDSN, key)
 	}
 	perDSN.Unlock()
 	if last {
@@ -112,26 +130,38 @@ func (k *Connector) leave(dsn string) {
 // that begin with coalesce are taken out before pgx sees it. Its errors name
 // the option and the values allowed, and never show the DSN.
 func (d *Driver) OpenConnector(dsn string) (driver.Connector, error) {
-	rest, cfg, err := parseDSN(dsn)
+	rest, pc, cfg, err := parse(dsn)
 	if err != nil {
 		return nil, err
 	}
-	var database string
-	if !isRegistered(rest) {
-		pc, err := parsePgx(rest)
-		if err != nil {
-			return nil, err
-		}
-		database = or(pc.Database, pc.User)
+	k, err := openConnector(rest, pc, cfg)
+	if err != nil {
+		return nil, err
 	}
+	return k, nil
+}
+
+// parse returns what of a DSN is pgx's, what that means now, unless it is a
+// registered name, and our options.
+func parse(dsn string) (rest string, pc *pgx.ConnConfig, cfg Config, err error) {
+	rest, cfg, err = parseDSN(dsn)
+	if err == nil && !isRegistered(rest) {
+		pc, err = parsePgx(rest)
+	}
+	return rest, pc, cfg, err
+}
+
+func openConnector(rest string, pc *pgx.ConnConfig, cfg Config) (*Connector, error) {
 	inner, err := stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(rest)
 	if err != nil {
 		return nil, err
 	}
 	k := NewConnector(inner, cfg)
 	k.opened = true
-	if database != "" {
-		k.leadsTo(database)
+	if pc != nil {
+		if database := or(pc.Database, pc.User); database != "" {
+			k.leadsTo(database)
+		}
 	}
 	return k, nil
 }
@@ -243,7 +273,7 @@ func (k *Connector) Driver() driver.Driver { return &Driver{k} }
 func (k *Connector) Close() error {
 	k.closeOnce.Do(func() { close(k.closing) })
 	k.memo.close()
-	if l := k.places.takeSpare(); l != nil {
+	if l := k.places.close(); l != nil {
 		l.close()
 	}
 	if c, ok := k.inner.(io.Closer); ok {

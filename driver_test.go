@@ -1723,3 +1723,129 @@ func TestStatsAddUpUnderLoad(t *testing.T) {
 		t.Errorf("%d reads counted; want %d", s.Reads, callers*each)
 	}
 }
+
+func TestAPinnedConnectionThatReadsSharedRowsAgainHasOneLink(t *testing.T) {
+	for how, then := range map[string]func(context.Context, *sql.Conn) error{
+		"led":     func(ctx context.Context, c *sql.Conn) error { _, err := one(ctx, c, q+" WHERE v < 2"); return err },
+		"private": func(ctx context.Context, c *sql.Conn) error { _, err := one(coalesce.Fresh(ctx), c, q); return err },
+		"written": func(ctx context.Context, c *sql.Conn) error {
+			_, err := c.ExecContext(ctx, "CREATE TABLE o()")
+			return err
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{}
+				db := openFake(t, f, coalesce.Config{MaxConns: 3})
+				for range 3 {
+					if _, err := one(t.Context(), db, q); err != nil {
+						t.Fatal(err)
+					}
+					c, err := db.Conn(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := one(t.Context(), c, q); err != nil { // gives up its link
+						t.Fatal(err)
+					}
+					time.Sleep(2 * time.Minute) // and the catalog is to be loaded again
+					if err := then(t.Context(), c); err != nil {
+						t.Fatal(err)
+					}
+					c.Close()
+				}
+				db.SetMaxIdleConns(-1)
+				if n := f.open.Load(); n > 1 {
+					t.Errorf("%d server connections are left of a pool without any", n)
+				}
+				db.Close()
+				if n := f.open.Load(); n != 0 {
+					t.Errorf("%d server connections are left of a closed database", n)
+				}
+			})
+		})
+	}
+}
+
+func TestAPlaceGoesToItsWaiterThoughThePoolKeepsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		db := openFake(t, f, coalesce.Config{MaxConns: 1})
+		private := coalesce.Fresh(t.Context())
+		holder, err := db.Conn(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := one(private, holder, q); err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error, 1)
+		go func() {
+			_, err := one(private, db, q)
+			read <- err
+		}()
+		synctest.Wait() // it waits for the place
+		holder.Close()
+		if err := <-read; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNobodyIsLeftForASpareConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, let := &fake{}, make(chan struct{})
+		db := openFake(t, f, coalesce.Config{})
+		db.SetMaxIdleConns(-1)
+		private := coalesce.Fresh(t.Context())
+		first, err := db.Conn(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := one(private, first, q); err != nil {
+			t.Fatal(err)
+		}
+		f.dial = func(context.Context) error {
+			<-let
+			return nil
+		}
+		read := make(chan error, 1)
+		go func() {
+			_, err := one(private, db, q)
+			read <- err
+		}()
+		synctest.Wait() // it dials
+		first.Close()
+		close(let)
+		if err := <-read; err != nil {
+			t.Error(err)
+		}
+		if n := f.open.Load(); n != 0 {
+			t.Errorf("%d server connections are kept for nobody", n)
+		}
+	})
+}
+
+func TestAClosedDatabaseKeepsNoSpareConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		db := openFake(t, f, coalesce.Config{})
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := db.Conn(t.Context()) // whose caller's hook has panicked, and which nobody ever closes
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		if _, err := one(coalesce.Fresh(t.Context()), c, q); err != nil {
+			t.Error(err)
+		}
+		db.Close()
+		c.Close()
+		if n := f.open.Load(); n != 0 {
+			t.Errorf("%d server connections are left", n)
+		}
+	})
+}

@@ -1321,6 +1321,72 @@ CREATE VIEW called AS SELECT f(5)`, ";\n")...)
 	}...))
 }
 
+// A check also runs where a literal becomes what a call beside it returns, where
+// a call is a cast, in an aggregate, and behind another check.
+func TestWriteToWhatAHiddenCheckReadsIsSeen(t *testing.T) {
+	t.Parallel()
+	mode := pgx.QueryExecModeExec
+	f := newFixture(t, setup{pgx: func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = mode }})
+	f.by(strings.Split(`CREATE TABLE allowed(n int); INSERT INTO allowed VALUES (5);
+CREATE FUNCTION is_allowed(int) RETURNS bool STABLE STRICT LANGUAGE sql AS 'SELECT EXISTS (SELECT FROM allowed WHERE n = $1)';
+CREATE DOMAIN d AS int CHECK (is_allowed(VALUE)); CREATE TYPE pair AS (a d, b int);
+CREATE FUNCTION list() RETURNS d[] IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE FUNCTION "row"() RETURNS pair IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE FUNCTION table_of() RETURNS TABLE (x d[]) IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN QUERY SELECT NULL::d[]; END';
+CREATE FUNCTION alike(anyelement, anyelement) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+CREATE FUNCTION d(int, int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1'; CREATE DOMAIN length AS int CHECK (is_allowed(VALUE));
+CREATE FUNCTION step(d, int) RETURNS d IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE AGGREGATE agg(int) (SFUNC = step, STYPE = d, INITCOND = '5');
+CREATE DOMAIN casts AS int CHECK ((VALUE::d)::int > 0);
+CREATE FUNCTION op(int, int) RETURNS bool STABLE LANGUAGE sql AS 'SELECT is_allowed($1)';
+CREATE OPERATOR ### (LEFTARG = int, RIGHTARG = int, FUNCTION = op); CREATE DOMAIN operates AS int CHECK (VALUE ### 1);
+CREATE FUNCTION takes(d) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN true; END';
+CREATE DOMAIN calls AS int CHECK (takes(VALUE));
+CREATE FUNCTION a_calls(calls) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+CREATE FUNCTION z_calls(calls) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+CREATE DOMAIN upper AS int CHECK (VALUE > 0);
+CREATE FUNCTION plain(upper) RETURNS upper[] IMMUTABLE LANGUAGE sql AS 'SELECT NULL::upper[]'`, ";\n")...)
+	var made []verdictCase
+	for _, read := range []string{
+		"SELECT coalesce(list(), '{5}')", `SELECT coalesce("row"(), '(5,1)')::text`, "SELECT coalesce(x, '{5}') FROM table_of()", "SELECT alike(list(), '{5}')",
+		`SELECT json_populate_record("row"(), '{"a":5}')::text`, "SELECT d('5')", "SELECT length('5')", "SELECT agg(1)",
+		"SELECT 5::casts", "SELECT 5::operates", "SELECT 5::calls", "SELECT a_calls(5)", "SELECT z_calls(5)",
+	} {
+		made = append(made, verdictCase{"joinable", read})
+		mustExec(t, f.db, "INSERT INTO allowed VALUES (5), (6)")
+		for i, db := range []*sql.DB{f.plain, f.db, f.db} {
+			if _, err := column[any](bg, db, read, mode); err != nil {
+				t.Errorf("%s, allowed, %d: %v", read, i, err)
+			}
+		}
+		mustExec(t, f.db, "DELETE FROM allowed")
+		for _, db := range []*sql.DB{f.plain, f.db} {
+			_, err := column[any](bg, db, read, mode)
+			same(t, read+", no more allowed", sqlState(err), "23514")
+		}
+	}
+	f.verdicts(append(made, verdictCase{"holdable", "SELECT upper('5')"}, verdictCase{"holdable", "SELECT coalesce(plain(5), '{5}')"}))
+}
+
+// What is called as if it were a column may take it as the only element of an
+// array, or cast it first.
+func TestCallThatLooksLikeAColumnIsSeen(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{})
+	f.by(strings.Split(`CREATE TABLE tab(a int); INSERT INTO tab VALUES (1); CREATE SEQUENCE s;
+CREATE FUNCTION many(VARIADIC tab[]) RETURNS int LANGUAGE sql AS 'SELECT nextval(''s'')::int';
+CREATE FUNCTION cast_first(jsonb) RETURNS int LANGUAGE sql AS 'SELECT nextval(''s'')::int';
+CREATE FUNCTION of_text(text) RETURNS int LANGUAGE sql AS 'SELECT nextval(''s'')::int';
+CREATE FUNCTION many_texts(VARIADIC text[]) RETURNS int LANGUAGE sql AS 'SELECT nextval(''s'')::int';
+CREATE FUNCTION to_json_of(tab) RETURNS jsonb IMMUTABLE LANGUAGE sql AS 'SELECT ''{}''::jsonb';
+CREATE CAST (tab AS jsonb) WITH FUNCTION to_json_of(tab) AS IMPLICIT`, ";\n")...)
+	for i, read := range []string{"SELECT tab.many FROM tab", "SELECT (t).many FROM tab t", "SELECT tab.cast_first FROM tab"} {
+		same(t, read, reply(f.db, read), fmt.Sprint(2*i+1))
+		same(t, read+", again", reply(f.db, read), fmt.Sprint(2*i+2))
+	}
+	f.verdicts([]verdictCase{{"private", "SELECT tab.many FROM tab"}, {"holdable", "SELECT a AS of_text FROM tab"}, {"holdable", "SELECT a AS many_texts FROM tab"}})
+}
+
 func TestReadingTheCatalogLeavesTheSessionAsItWas(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {

@@ -296,6 +296,35 @@ func TestReadersOfSharedRowsKeepNoPlace(t *testing.T) {
 	}
 }
 
+// To be asked whether it still has advisory locks tells a caller nothing of the
+// session, though it is done on it.
+func TestReaderWhoseConnectionHadLocksKeepsNoPlace(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, setup{config: coalesce.Config{MaxConns: 1}})
+	f.by("CREATE TABLE list AS SELECT generate_series(1, 3) AS n")
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	defer cancel()
+	// The pool gives the one that was closed last next: it has the link.
+	a, b := pinned(t, f.db), pinned(t, f.db)
+	getIn[int](t, ctx, a, "SELECT n FROM list")
+	a.Close()
+	if _, err := b.ExecContext(ctx, "SELECT pg_advisory_lock(7), pg_advisory_unlock(7)"); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	rows, err := f.db.QueryContext(ctx, "SELECT n FROM list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		getIn[int](t, ctx, f.db, "SELECT n FROM list LIMIT 1 FOR SHARE")
+	}
+	if err := rows.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A caller may know the session of a connection that it keeps.
 func TestPinnedConnectionKeepsItsSessionWhileItReadsSharedRows(t *testing.T) {
 	t.Parallel()
@@ -390,6 +419,38 @@ func TestConnectionsOfDriverOpenShare(t *testing.T) {
 	}
 	if _, err := (&coalesce.Driver{}).Open(f.dsn + "?coalesce_ttl=x"); err == nil {
 		t.Error("a bad option is taken")
+	}
+}
+
+// What a DSN leaves out comes from the environment, and may be another next time.
+func TestConnectionsOfDriverOpenShareOneDatabaseOnly(t *testing.T) {
+	var dbs []*fixture
+	for i := range 2 {
+		f := newFixture(t, setup{})
+		f.by(fmt.Sprintf("CREATE TABLE where_from AS SELECT %d AS n", i))
+		dbs = append(dbs, f)
+	}
+	for _, d := range []driver.Driver{stdlib.GetDefaultDriver(), &coalesce.Driver{}} {
+		var opened []*sql.DB
+		for i, f := range dbs {
+			cfg, err := pgx.ParseConfig(f.dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("PGHOST", cfg.Host)
+			t.Setenv("PGPORT", fmt.Sprint(cfg.Port))
+			t.Setenv("PGUSER", cfg.User)
+			t.Setenv("PGPASSWORD", cfg.Password)
+			t.Setenv("PGDATABASE", cfg.Database)
+			db := sql.OpenDB(dsnConnector{d, "sslmode=disable"})
+			defer db.Close()
+			same(t, fmt.Sprintf("%T, database %d", d, i), get[int](t, db, "SELECT n FROM where_from"), i)
+			mustExec(t, db, "UPDATE where_from SET n = n")
+			opened = append(opened, db)
+		}
+		for i, db := range opened {
+			same(t, fmt.Sprintf("%T, database %d, again", d, i), get[int](t, db, "SELECT n FROM where_from"), i)
+		}
 	}
 }
 

@@ -37,6 +37,8 @@ type places struct {
 	// ever the one that led: without this each burst would dial anew. There is
 	// one only while there are as many virtual connections as links.
 	spare *link
+	// closed: the connector was closed, and there is no spare any more.
+	closed bool
 }
 
 // seeker waits for a place. got has room for one and is sent to once, under
@@ -191,7 +193,7 @@ func (p *places) leave(l *link) bool {
 	if p.serveLocked(place{link: l}) {
 		return true
 	}
-	if p.spare != nil || int64(p.conns) < p.links.Load() {
+	if p.closed || p.spare != nil || int64(p.conns) < p.links.Load() {
 		return false
 	}
 	p.spare = l
@@ -204,9 +206,22 @@ func (p *places) takeSpareLocked() *link {
 	return l
 }
 
-func (p *places) takeSpare() *link {
+// close returns the spare link, if there is one. There will be no other.
+func (p *places) close() *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.closed = true
+	return p.takeSpareLocked()
+}
+
+// surplus returns the spare link if nobody is left to need it: its like was
+// being dialled when it became the spare, and was closed instead of it.
+func (p *places) surplus() *link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if int64(p.conns) >= p.links.Load() {
+		return nil
+	}
 	return p.takeSpareLocked()
 }
 
@@ -227,7 +242,7 @@ func (p *places) remove(l *link) *link {
 	if keep && p.serveLocked(place{link: l}) {
 		return nil
 	}
-	if keep && p.spare == nil {
+	if keep && p.spare == nil && !p.closed {
 		p.spare, l = l, nil
 	}
 	if l == nil && int64(p.conns) < p.links.Load() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/XSAM/otelsql"
 	"github.com/jackc/pgx/v5"
@@ -88,6 +89,49 @@ func TestWrappers(t *testing.T) {
 				r.see("duplicate", err)
 				if name != "otelsql" && c.n.Load() == 0 {
 					r.Error("the wrapper was passed by")
+				}
+			})
+		})
+	}
+}
+
+// Some wrappers, sqldb-logger for one, do not pass on the IsValid by which a
+// driver hears that the pool has a connection back.
+func TestWrappersKeepNoConnectionOpen(t *testing.T) {
+	for name, open := range wrappers {
+		t.Run(name, func(t *testing.T) {
+			same(t, func(r *run) {
+				r.exec(`CREATE TABLE notes (n int)`)
+				r.query(`SELECT n FROM notes`)
+				r.query(`SELECT n FROM notes`)
+				config, err := pgx.ParseConfig(r.dsn)
+				r.must(err)
+				r.dsn = config.ConnString() + "&application_name=wrapped"
+				db := open(r, new(counter))
+				count := func() (n int) {
+					r.must(r.db.QueryRow(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'wrapped'`).Scan(&n))
+					return n
+				}
+				for range 10 {
+					_, err := db.ExecContext(bg, `INSERT INTO notes VALUES (1)`)
+					r.must(err)
+				}
+				r.see("connections", count())
+				// A transaction by hand that its caller forgets.
+				sc, err := db.Conn(bg)
+				r.must(err)
+				_, err = sc.ExecContext(bg, `BEGIN; LOCK TABLE notes`)
+				r.must(err)
+				r.must(sc.Close())
+				ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+				defer cancel()
+				_, err = db.ExecContext(ctx, `INSERT INTO notes VALUES (2)`)
+				r.see("after a transaction that was left open", err)
+				r.must(db.Close())
+				for start := time.Now(); count() > 0; time.Sleep(time.Millisecond) {
+					if time.Since(start) > 20*time.Second {
+						r.Fatalf("%d connections are open after Close", count())
+					}
 				}
 			})
 		})

@@ -81,7 +81,8 @@ type function struct {
 	changes bool
 	// defaults are what the default arguments do; nil if they are constants.
 	defaults *statement.Analysis
-	// takes are the delicate types of its arguments, see [loading.delicate].
+	// takes are the delicate types of its arguments and of what it returns, see
+	// [loading.delicate].
 	takes []string
 }
 
@@ -232,18 +233,27 @@ func (l *loading) followDelicate() {
 		}
 		return d
 	}
+	// All of them first: the check of a domain may call what takes another.
 	for _, a := range l.takes {
-		if !delicate(a.typ) {
-			continue
-		}
 		if !a.operator {
 			f := l.functions[a.name]
 			f.takes = append(f.takes, a.typ)
 			l.functions[a.name] = f
-		} else if statement.BuiltinOperator(a.name) {
-			l.hidden.note(stable, "the check of the domain "+a.typ)
-		} else if o, ok := l.operators[a.name]; ok { // else it is one of a temporary schema
+		} else if o, ok := l.operators[a.name]; ok { // else it is built in, or one of a temporary schema
 			o.takes = append(o.takes, a.typ)
+			l.operators[a.name] = o
+		}
+	}
+	plain := func(typ string) bool { return !delicate(typ) }
+	for _, a := range l.takes {
+		if !a.operator {
+			f := l.functions[a.name]
+			f.takes = slices.DeleteFunc(f.takes, plain)
+			l.functions[a.name] = f
+		} else if statement.BuiltinOperator(a.name) && delicate(a.typ) {
+			l.hidden.note(stable, "the check of the domain "+a.typ)
+		} else if o, ok := l.operators[a.name]; ok {
+			o.takes = slices.DeleteFunc(o.takes, plain)
 			l.operators[a.name] = o
 		}
 	}
@@ -252,7 +262,7 @@ func (l *loading) followDelicate() {
 		if !ok {
 			continue
 		}
-		t.within = slices.DeleteFunc(t.within, func(of string) bool { return !delicate(of) })
+		t.within = slices.DeleteFunc(t.within, plain)
 		l.types[name] = t
 		if len(t.within) == 0 && t.checks == nil && t.input == immutable {
 			delete(l.types, name)

@@ -94,13 +94,7 @@ func (j *judge) names(a *statement.Analysis, via string) {
 		}
 	}
 	for _, name := range a.Operators {
-		o, known := j.s.operators[name]
-		j.typed = j.typed || known
-		if !known && !statement.BuiltinOperator(name) {
-			j.unknown(statement.CauseOperator, "uses the operator "+name+", which is not in the catalog"+via)
-		}
-		j.volatility(o.volatility, "uses the operator "+name+", whose function is ", via)
-		j.made(o.takes, ", for the operator "+name+via)
+		j.operator(name, via)
 	}
 	for _, name := range a.Types {
 		j.typ(name, via)
@@ -126,9 +120,22 @@ func (j *judge) names(a *statement.Analysis, via string) {
 	}
 }
 
+func (j *judge) operator(name, via string) {
+	o, known := j.s.operators[name]
+	j.typed = j.typed || known
+	if !known && !statement.BuiltinOperator(name) {
+		j.unknown(statement.CauseOperator, "uses the operator "+name+", which is not in the catalog"+via)
+	}
+	j.volatility(o.volatility, "uses the operator "+name+", whose function is ", via)
+	j.made(o.takes, ", for the operator "+name+via)
+}
+
 func (j *judge) function(name, via string) {
 	f, user := j.s.functions[name]
 	j.typed = j.typed || user
+	if _, ok := j.s.types[name]; ok { // a literal in its parentheses may be cast to it
+		j.made([]string{name}, ", for "+name+via)
+	}
 	if statement.RunsCode(name) {
 		for _, t := range slices.Sorted(maps.Keys(j.s.types)) {
 			j.typ(t, via)
@@ -224,6 +231,10 @@ func (j *judge) typ(name, via string) {
 		for _, f := range check.Functions {
 			j.function(f, via)
 		}
+		for _, op := range check.Operators {
+			j.operator(op, via)
+		}
+		j.made(check.Types, via)
 		if check.Sure.Class < j.v.Class {
 			j.limit(check.Sure.Class, check.Sure.Cause, "has a value of the type "+name+", whose check "+check.Sure.Reason+via)
 		}

@@ -174,11 +174,13 @@ WHERE k.contype = 'f' AND p.relnamespace IN (SELECT oid FROM ns) AND c.relnamesp
 AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
 UNION ALL
 SELECT 'function', fn.proname::text, fn.volatile, pg_catalog.concat(
-	CASE WHEN p.pronargs - p.pronargdefaults <= 1 AND t.typtype IN ('c', 'd', 'p') THEN 'a' END,
+	CASE WHEN p.pronargs - p.pronargdefaults <= 1 AND (t.typtype IN ('c', 'd', 'p') OR t.oid IN (
+		SELECT k.casttarget FROM pg_catalog.pg_cast k JOIN pg_catalog.pg_type s ON s.oid = k.castsource AND s.typtype = 'c' WHERE k.castcontext = 'i'
+	)) THEN 'a' END,
 	CASE WHEN fn.code AND reach.oid IS NULL THEN 'x' END), e.extname::text
 FROM fn JOIN pg_catalog.pg_proc p ON p.oid = fn.oid
 LEFT JOIN reach ON reach.oid = fn.oid
-LEFT JOIN pg_catalog.pg_type t ON t.oid = p.proargtypes[0]
+LEFT JOIN pg_catalog.pg_type t ON t.oid = CASE WHEN p.pronargs = 1 AND p.provariadic > 0 THEN p.provariadic ELSE p.proargtypes[0] END
 LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = fn.oid AND d.deptype = 'e'
 LEFT JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
 UNION ALL
@@ -212,10 +214,14 @@ JOIN pg_catalog.pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'v'
 UNION ALL
 SELECT DISTINCT x.kind, x.name::text, made.name::text, NULL, NULL
 FROM (
-	SELECT 'takes' AS kind, fn.proname AS name, pg_catalog.unnest(p.proargtypes) AS type
+	-- What it returns too: a literal beside its call, in a COALESCE perhaps, becomes that.
+	SELECT 'takes' AS kind, fn.proname AS name, pg_catalog.unnest(coalesce(p.proallargtypes, p.proargtypes) || p.prorettype) AS type
 	FROM fn JOIN pg_catalog.pg_proc p ON p.oid = fn.oid
 	UNION ALL
-	SELECT 'operates', oprname, pg_catalog.unnest(ARRAY[oprleft, oprright]) FROM pg_catalog.pg_operator
+	SELECT 'takes', fn.proname, pg_catalog.unnest(ARRAY[a.aggtranstype, a.aggmtranstype]) -- of which its first value is
+	FROM fn JOIN pg_catalog.pg_aggregate a ON a.aggfnoid = fn.oid
+	UNION ALL
+	SELECT 'operates', oprname, pg_catalog.unnest(ARRAY[oprleft, oprright, oprresult]) FROM pg_catalog.pg_operator
 ) x JOIN made ON made.oid = x.type
 UNION ALL
 SELECT 'range', t.typname::text, fn.volatile, NULL, NULL
