@@ -1807,7 +1807,8 @@ CREATE DOMAIN pos_too AS pos;
 CREATE FUNCTION cmp(text, text) RETURNS int VOLATILE LANGUAGE sql AS 'SELECT bttextcmp($1, $2)';
 CREATE OPERATOR CLASS ops FOR TYPE text USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 cmp(text, text);
 CREATE TYPE range_vol AS RANGE (subtype = text, subtype_opclass = ops);
-CREATE TYPE range_imm AS RANGE (subtype = text)`, ";\n")...)
+CREATE TYPE range_imm AS RANGE (subtype = text);
+CREATE TABLE zoned(a timetz, t timestamp)`, ";\n")...)
 	const h, j, p = "holdable", "joinable", "private"
 	f.verdicts([]verdictCase{
 		{p, "SELECT moving(n) OVER (ORDER BY n ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING) FROM t"},
@@ -1827,5 +1828,7 @@ CREATE TYPE range_imm AS RANGE (subtype = text)`, ";\n")...)
 		{p, "SELECT range_vol('a', 'b')"},
 		{h, "SELECT '[a,b]'::range_imm"},
 		{h, "SELECT range_imm('a', 'b')"},
+		{j, "SELECT a AT TIME ZONE 'Europe/Berlin' FROM zoned"}, // by the offset of today
+		{h, "SELECT n, '2024-01-01 10:00'::timestamp AT TIME ZONE 'Europe/Berlin' FROM t"},
 	})
 }

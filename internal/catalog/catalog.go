@@ -126,6 +126,7 @@ type relation struct {
 	triggers bool
 	rules    bool
 	typed    bool // has a column of a type of the user's
+	zoned    bool // has a column of type timetz
 	foreign  bool // or has a part that is
 	sequence bool
 	table    bool                // has rows of its own: a table or a materialized view
@@ -448,6 +449,7 @@ func (s *Snapshot) addRelation(rel *relation, r *Row) {
 	rel.triggers = rel.triggers || strings.Contains(r.B, "t")
 	rel.rules = rel.rules || strings.Contains(r.B, "r")
 	rel.typed = rel.typed || strings.Contains(r.B, "y")
+	rel.zoned = rel.zoned || strings.Contains(r.B, "z")
 }
 
 func (rel *relation) touch(name string) {

@@ -256,6 +256,9 @@ func (j *judge) relation(name string, rel *relation, via string) {
 	case rel.sequence:
 		j.v.Sequences = true
 		j.limit(statement.Joinable, statement.CauseSequence, "reads "+name+", which is a sequence"+via)
+	case rel.zoned:
+		// A time of day in a named zone, or in that of the session, depends on the date.
+		j.limit(statement.Joinable, statement.CauseStable, "reads "+name+", which has a column of type timetz"+via)
 	}
 	if rel.table || rel.foreign || rel.sequence {
 		j.v.Reads = append(j.v.Reads, name)

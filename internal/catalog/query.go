@@ -84,6 +84,7 @@ const Query = `WITH RECURSIVE ns AS MATERIALIZED (
 	SELECT tgrelid AS relid, 't' AS flag FROM pg_catalog.pg_trigger WHERE NOT tgisinternal
 	UNION SELECT ev_class, 'r' FROM pg_catalog.pg_rewrite WHERE ev_type <> '1'
 	UNION SELECT attrelid, 'y' FROM pg_catalog.pg_attribute WHERE atttypid >= 16384 -- the first that is not built in
+	UNION SELECT attrelid, 'z' FROM pg_catalog.pg_attribute WHERE atttypid IN (1266, 1270) -- timetz, and arrays of it
 ), tree AS MATERIALIZED (
 	SELECT 'uses' AS kind, c.relname AS name, w.ev_action::text AS tree
 	FROM pg_catalog.pg_rewrite w JOIN pg_catalog.pg_class c ON c.oid = w.ev_class
