@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/ngrok/sqlmw"
 	sqldblogger "github.com/simukti/sqldb-logger"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/coalesce-pgx/coalesce"
 	"github.com/coalesce-pgx/coalesce/internal/pgtest"
@@ -117,6 +118,21 @@ func TestWrappersKeepNoConnectionOpen(t *testing.T) {
 					r.must(err)
 				}
 				r.see("connections", count())
+				// The limit that wrappers leave to database/sql.
+				db.SetMaxOpenConns(1)
+				var writers errgroup.Group
+				for range 4 {
+					writers.Go(func() error {
+						for range 5 {
+							if _, err := db.ExecContext(bg, `INSERT INTO notes VALUES (1)`); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+				}
+				r.see("limited", writers.Wait())
+				r.see("limited", count())
 				// A transaction by hand that its caller forgets.
 				sc, err := db.Conn(bg)
 				r.must(err)
