@@ -430,7 +430,7 @@ func (c *conn) outcome(ctx context.Context, f *flight, t *text, query string, ar
 	}
 	a, err := f.wait(ctx, true)
 	if err == nil && a.stream != nil {
-		c.link = a.stream.link
+		c.link, c.used = a.stream.link, true // its rows are open: it goes to nobody else
 	}
 	return a, err
 }

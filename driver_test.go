@@ -1849,3 +1849,65 @@ func TestAClosedDatabaseKeepsNoSpareConnection(t *testing.T) {
 		}
 	})
 }
+
+func TestAConnectionWithOpenRowsIsNobodyElses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{query: func(_ context.Context, query string, _ *fakeConn) (driver.Rows, error) {
+			if query == q {
+				return ints(1), nil
+			}
+			return ints(make([]int64, 1000)...), nil
+		}}
+		db := openFake(t, f, coalesce.Config{MaxConns: 1, MaxResultBytes: 1000})
+		if _, err := one(t.Context(), db, q); err != nil {
+			t.Fatal(err)
+		}
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		rows, err := c.QueryContext(t.Context(), q+" WHERE v < 2") // too big to share
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		if _, err := one(t.Context(), c, q); err != nil { // held
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := db.PingContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("another used it while its rows were open: %v", err)
+		}
+	})
+}
+
+func TestAnIdleConnectionWhoseSessionWasChangedIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		db := openFake(t, f, coalesce.Config{})
+		if _, err := one(coalesce.Fresh(t.Context()), db, q); err != nil {
+			t.Fatal(err)
+		}
+		locks, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		if _, err := locks.ExecContext(t.Context(), "SELECT pg_advisory_lock(1)"); err != nil {
+			t.Fatal(err)
+		}
+		locks.Close()
+		if err := other.PingContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := f.open.Load(); n != 2 {
+			t.Errorf("%d server connections are open: that which has the lock was closed", n)
+		}
+	})
+}

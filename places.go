@@ -139,6 +139,9 @@ func (p *places) serveLocked(got place) bool {
 func (p *places) park(c *conn, l *link) {
 	l.home.Store(c)
 	lendable := l.interchangeable()
+	if !lendable {
+		p.lastIdle.CompareAndSwap(l, nil) // it could, when it was idle before
+	}
 	c.idle.Store(l)
 	if p.limit == 0 {
 		if lendable {

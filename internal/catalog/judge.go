@@ -137,9 +137,7 @@ func (j *judge) function(name, via string) {
 		j.made([]string{name}, ", for "+name+via)
 	}
 	if statement.RunsCode(name) {
-		for _, t := range slices.Sorted(maps.Keys(j.s.types)) {
-			j.typ(t, via)
-		}
+		j.made(slices.Sorted(maps.Keys(j.s.types)), via) // each once: the check of one may run code itself
 	}
 	if !user && !statement.BuiltinFunction(name) {
 		j.unknown(statement.CauseUnknownFunction, "calls "+name+", which is not in the catalog"+via)

@@ -506,6 +506,8 @@ func TestFunctionsThatRunInputFunctionsCountAsTheWorstOfAllTypes(t *testing.T) {
 		{[]catalog.Row{{Kind: "type", Name: "mood", A: "e", B: "s"}, {Kind: "type", Name: "positive", A: "d", B: "s", Text: "CHECK (VALUE > 0)"}}, statement.Joinable},
 		{[]catalog.Row{{Kind: "type", Name: "odd", A: "b", B: "v"}}, statement.Private},
 		{[]catalog.Row{{Kind: "type", Name: "counted", A: "d", B: "s", Text: "CHECK (count_it(VALUE))"}, {Kind: "function", Name: "count_it", A: "v"}}, statement.Private},
+		// whose check is such a function itself
+		{[]catalog.Row{{Kind: "type", Name: "amount", A: "d", B: "s", Text: "CHECK (pg_input_is_valid(VALUE, 'int4'))"}}, statement.Joinable},
 	} {
 		v := snapshotOf(t, c.rows...).Judge(statement.Analyze("SELECT pg_input_is_valid($1, $2)"))
 		if v.Class != c.want || v.Writes != (c.want == statement.Private) {
