@@ -41,8 +41,6 @@ type conn struct {
 	query string
 	text  *text
 	keys  keyer
-
-	closed func() // called when it is closed, if not nil
 }
 
 // mayLend notes that c has a link which it may turn out not to need.
@@ -591,9 +589,6 @@ func (c *conn) Close() error {
 	c.settled()
 	l := c.link
 	c.link = nil
-	if c.closed != nil {
-		defer c.closed()
-	}
 	if l = c.k.places.remove(l); l == nil {
 		return nil
 	}

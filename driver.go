@@ -23,7 +23,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -58,71 +57,16 @@ var (
 	_ io.Closer            = (*Connector)(nil)
 )
 
-// perDSN has the connectors of Driver.Open.
-var perDSN = struct {
-	sync.Mutex
-	byDSN map[string]*Connector // and what it leads to
-}{byDSN: make(map[string]*Connector)}
-
-// Open implements [driver.Driver], for wrappers that know no connectors. As long
-// as one of its connections is open, others to the same DSN share with it.
+// Open implements [driver.Driver], for wrappers that know no connectors. The
+// connection shares with no other: every read goes to the server.
 func (d *Driver) Open(dsn string) (driver.Conn, error) {
-	rest, pc, cfg, err := parse(dsn)
+	k, err := d.OpenConnector(dsn)
 	if err != nil {
 		return nil, err
 	}
-	key := dsn
-	if pc != nil {
-		// What a DSN leaves out comes from the environment and from files, and
-		// may be another each time: pgx asks each time, and so the DSN alone
-		// does not tell that two connections lead to the same place.
-		key = fmt.Sprintf("%q %q %q %q %q %q %d", dsn, pc.Database, pc.User, pc.Password, pc.RuntimeParams, pc.Host, pc.Port)
-		for _, f := range pc.Fallbacks {
-			key += fmt.Sprintf(" %q %d", f.Host, f.Port)
-		}
-	}
-	if c := use(key, nil); c != nil {
-		return c, nil
-	}
-	k, err := openConnector(rest, pc, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if pc != nil {
-		k.inner = stdlib.GetConnector(*pc) // dials where the DSN leads now, also later
-	}
-	return use(key, k), nil
-}
-
-// use returns a connection of the connector shared by key, which is k if there
-// is none yet.
-func use(key string, k *Connector) *conn {
-	perDSN.Lock()
-	defer perDSN.Unlock()
-	if other := perDSN.byDSN[key]; other != nil {
-		k = other
-	}
-	if k == nil {
-		return nil
-	}
-	perDSN.byDSN[key] = k
-	k.users++
-	k.places.add()
-	return &conn{k: k, closed: func() { k.leave(key) }}
-}
-
-// leave closes the connector when the last connection of Driver.Open is closed.
-func (k *Connector) leave(key string) {
-	perDSN.Lock()
-	k.users--
-	last := k.users == 0
-	if last {
-		delete(perDSN.byDSN, key)
-	}
-	perDSN.Unlock()
-	if last {
-		k.Close()
-	}
+	// By itself it would save little, and read the catalog for that.
+	k.(*Connector).off = true
+	return k.Connect(context.Background())
 }
 
 // OpenConnector implements [driver.DriverContext]. The DSN is a URL, keywords
@@ -130,38 +74,26 @@ func (k *Connector) leave(key string) {
 // that begin with coalesce are taken out before pgx sees it. Its errors name
 // the option and the values allowed, and never show the DSN.
 func (d *Driver) OpenConnector(dsn string) (driver.Connector, error) {
-	rest, pc, cfg, err := parse(dsn)
+	rest, cfg, err := parseDSN(dsn)
 	if err != nil {
 		return nil, err
 	}
-	k, err := openConnector(rest, pc, cfg)
-	if err != nil {
-		return nil, err
+	var database string
+	if !isRegistered(rest) {
+		pc, err := parsePgx(rest)
+		if err != nil {
+			return nil, err
+		}
+		database = or(pc.Database, pc.User)
 	}
-	return k, nil
-}
-
-// parse returns what of a DSN is pgx's, what that means now, unless it is a
-// registered name, and our options.
-func parse(dsn string) (rest string, pc *pgx.ConnConfig, cfg Config, err error) {
-	rest, cfg, err = parseDSN(dsn)
-	if err == nil && !isRegistered(rest) {
-		pc, err = parsePgx(rest)
-	}
-	return rest, pc, cfg, err
-}
-
-func openConnector(rest string, pc *pgx.ConnConfig, cfg Config) (*Connector, error) {
 	inner, err := stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(rest)
 	if err != nil {
 		return nil, err
 	}
 	k := NewConnector(inner, cfg)
 	k.opened = true
-	if pc != nil {
-		if database := or(pc.Database, pc.User); database != "" {
-			k.leadsTo(database)
-		}
+	if database != "" {
+		k.leadsTo(database)
 	}
 	return k, nil
 }
@@ -194,7 +126,6 @@ type Connector struct {
 	ttl    time.Duration
 	off    bool
 	opened bool // by a DSN or a registered name: inner has no hooks of its own
-	users  int  // connections that Driver.Open gave; guarded by perDSN
 
 	memo     *memo
 	places   *places

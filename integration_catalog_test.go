@@ -1808,7 +1808,7 @@ CREATE FUNCTION cmp(text, text) RETURNS int VOLATILE LANGUAGE sql AS 'SELECT btt
 CREATE OPERATOR CLASS ops FOR TYPE text USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 cmp(text, text);
 CREATE TYPE range_vol AS RANGE (subtype = text, subtype_opclass = ops);
 CREATE TYPE range_imm AS RANGE (subtype = text);
-CREATE TABLE zoned(a timetz, t timestamp)`, ";\n")...)
+CREATE TABLE zoned(a timetz, t timestamp); CREATE DOMAIN zone AS timetz; CREATE TABLE zoned_too(a zone)`, ";\n")...)
 	const h, j, p = "holdable", "joinable", "private"
 	f.verdicts([]verdictCase{
 		{p, "SELECT moving(n) OVER (ORDER BY n ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING) FROM t"},
@@ -1829,6 +1829,7 @@ CREATE TABLE zoned(a timetz, t timestamp)`, ";\n")...)
 		{h, "SELECT '[a,b]'::range_imm"},
 		{h, "SELECT range_imm('a', 'b')"},
 		{j, "SELECT a AT TIME ZONE 'Europe/Berlin' FROM zoned"}, // by the offset of today
+		{j, "SELECT a AT TIME ZONE 'Europe/Berlin' FROM zoned_too"},
 		{h, "SELECT n, '2024-01-01 10:00'::timestamp AT TIME ZONE 'Europe/Berlin' FROM t"},
 	})
 }

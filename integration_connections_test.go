@@ -393,65 +393,19 @@ func TestStatementsCloseWhileIdleConnectionsLendTheirPlace(t *testing.T) {
 	}
 }
 
-func TestConnectionsOfDriverOpenShare(t *testing.T) {
+func TestConnectionsOfDriverOpenShareNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, setup{})
 	f.by("CREATE TABLE opened AS SELECT 17 AS n")
-	dsn := dsnWith(f.dsn, "application_name="+appName)
-	for range 2 { // also when all of the first have been closed
-		db := sql.OpenDB(dsnConnector{&coalesce.Driver{}, dsn})
-		release := f.lock("opened")
-		var callers []<-chan given[int]
-		for range 20 {
-			callers = append(callers, askFor[int](bg, db, "SELECT n FROM opened"))
-		}
-		until(t, func() bool { return db.Stats().InUse == 20 && f.running("FROM opened") == 1 }, says("not all of them wait"))
-		same(t, "server connections", f.serverConns(), 1)
-		release()
-		for i, c := range callers {
-			sameAnswer(t, fmt.Sprint("caller ", i), c, 17)
-		}
-		mustExec(t, f.plain, "UPDATE opened SET n = 18")
-		same(t, "held", get[int](t, db, "SELECT n FROM opened"), 17)
-		db.Close()
-		until(t, func() bool { return f.serverConns() == 0 }, says("a connection is left"))
-		mustExec(t, f.plain, "UPDATE opened SET n = 17")
-	}
-	if _, err := (&coalesce.Driver{}).Open(f.dsn + "?coalesce_ttl=x"); err == nil {
-		t.Error("a bad option is taken")
-	}
-}
-
-// What a DSN leaves out comes from the environment, and may be another next time.
-func TestConnectionsOfDriverOpenShareOneDatabaseOnly(t *testing.T) {
-	var dbs []*fixture
-	for i := range 2 {
-		f := newFixture(t, setup{})
-		f.by(fmt.Sprintf("CREATE TABLE where_from AS SELECT %d AS n", i))
-		dbs = append(dbs, f)
-	}
-	for _, d := range []driver.Driver{stdlib.GetDefaultDriver(), &coalesce.Driver{}} {
-		var opened []*sql.DB
-		for i, f := range dbs {
-			cfg, err := pgx.ParseConfig(f.dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv("PGHOST", cfg.Host)
-			t.Setenv("PGPORT", fmt.Sprint(cfg.Port))
-			t.Setenv("PGUSER", cfg.User)
-			t.Setenv("PGPASSWORD", cfg.Password)
-			t.Setenv("PGDATABASE", cfg.Database)
-			db := sql.OpenDB(dsnConnector{d, "sslmode=disable"})
-			defer db.Close()
-			same(t, fmt.Sprintf("%T, database %d", d, i), get[int](t, db, "SELECT n FROM where_from"), i)
-			mustExec(t, db, "UPDATE where_from SET n = n")
-			opened = append(opened, db)
-		}
-		for i, db := range opened {
-			same(t, fmt.Sprintf("%T, database %d, again", d, i), get[int](t, db, "SELECT n FROM where_from"), i)
-		}
-	}
+	db := sql.OpenDB(dsnConnector{&coalesce.Driver{}, f.dsn})
+	defer db.Close()
+	get[int](t, f.db, "SELECT n FROM opened")
+	same(t, "at first", get[int](t, db, "SELECT n FROM opened"), 17)
+	mustExec(t, f.plain, "UPDATE opened SET n = 18")
+	same(t, "written by others", get[int](t, db, "SELECT n FROM opened"), 18)
+	get[int](t, f.db, "SELECT n FROM opened")
+	mustExec(t, db, "UPDATE opened SET n = 19")
+	same(t, "own write, seen by the other database", get[int](t, f.db, "SELECT n FROM opened"), 19)
 }
 
 func TestOpeningAConnectionDialsNothing(t *testing.T) {

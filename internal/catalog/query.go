@@ -85,6 +85,7 @@ const Query = `WITH RECURSIVE ns AS MATERIALIZED (
 	UNION SELECT ev_class, 'r' FROM pg_catalog.pg_rewrite WHERE ev_type <> '1'
 	UNION SELECT attrelid, 'y' FROM pg_catalog.pg_attribute WHERE atttypid >= 16384 -- the first that is not built in
 	UNION SELECT attrelid, 'z' FROM pg_catalog.pg_attribute WHERE atttypid IN (1266, 1270) -- timetz, and arrays of it
+	UNION SELECT a.attrelid, 'z' FROM pg_catalog.pg_type t JOIN pg_catalog.pg_attribute a ON a.atttypid = t.oid WHERE t.typbasetype IN (1266, 1270)
 ), tree AS MATERIALIZED (
 	SELECT 'uses' AS kind, c.relname AS name, w.ev_action::text AS tree
 	FROM pg_catalog.pg_rewrite w JOIN pg_catalog.pg_class c ON c.oid = w.ev_class
