@@ -1269,13 +1269,32 @@ func TestHiddenVolatileCodeIsNamed(t *testing.T) {
 	}
 }
 
+// execMode prepares nothing: what is prepared keeps what the server has computed
+// of it.
+func execMode(c *pgx.ConnConfig) { c.DefaultQueryExecMode = pgx.QueryExecModeExec }
+
+// allowedAndNot reads what makes a value that the table allowed must have, before
+// and after a write takes it out.
+func (f *fixture) allowedAndNot(read string) {
+	f.Helper()
+	mustExec(f, f.db, "INSERT INTO allowed VALUES (5), (6)")
+	for i, db := range []*sql.DB{f.plain, f.db, f.db} {
+		if _, err := column[any](bg, db, read, pgx.QueryExecModeExec); err != nil {
+			f.Errorf("%s, allowed, %d: %v", read, i, err)
+		}
+	}
+	mustExec(f, f.db, "DELETE FROM allowed")
+	for _, db := range []*sql.DB{f.plain, f.db} {
+		_, err := column[any](bg, db, read, pgx.QueryExecModeExec)
+		same(f, read+", no more allowed", sqlState(err), "23514")
+	}
+}
+
 // What a value of a domain is checked against decides the answer, also where the
 // text does not name the domain: an argument, an operator, a row of a table.
 func TestWriteToWhatACheckReadsIsSeen(t *testing.T) {
 	t.Parallel()
-	// A statement that is prepared keeps what the server has computed of it.
-	mode := pgx.QueryExecModeExec
-	f := newFixture(t, setup{pgx: func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = mode }})
+	f := newFixture(t, setup{pgx: execMode})
 	f.by(strings.Split(`CREATE TABLE allowed(n int);
 CREATE FUNCTION is_allowed(int) RETURNS bool STABLE STRICT LANGUAGE sql AS 'SELECT EXISTS (SELECT FROM allowed WHERE n = $1)';
 CREATE DOMAIN d AS int CHECK (is_allowed(VALUE));
@@ -1303,17 +1322,7 @@ CREATE VIEW called AS SELECT f(5)`, ";\n")...)
 		"SELECT CASE WHEN f(5) = 1 THEN 1 END", "SELECT '5'::text::d",
 	} {
 		made = append(made, verdictCase{"joinable", read})
-		mustExec(t, f.db, "INSERT INTO allowed VALUES (5), (6)")
-		for i, db := range []*sql.DB{f.plain, f.db, f.db} {
-			if _, err := column[any](bg, db, read, mode); err != nil {
-				t.Errorf("%s, allowed, %d: %v", read, i, err)
-			}
-		}
-		mustExec(t, f.db, "DELETE FROM allowed")
-		for _, db := range []*sql.DB{f.plain, f.db} {
-			_, err := column[any](bg, db, read, mode)
-			same(t, read+", no more allowed", sqlState(err), "23514")
-		}
+		f.allowedAndNot(read)
 	}
 	f.verdicts(append(made, []verdictCase{
 		{"holdable", "SELECT f_pos(5)"}, {"holdable", "SELECT ROW('sad', 1)::plain"}, {"holdable", "SELECT m, p FROM plain"}, {"holdable", "SELECT 5::pos"},
@@ -1325,8 +1334,7 @@ CREATE VIEW called AS SELECT f(5)`, ";\n")...)
 // a call is a cast, in an aggregate, and behind another check.
 func TestWriteToWhatAHiddenCheckReadsIsSeen(t *testing.T) {
 	t.Parallel()
-	mode := pgx.QueryExecModeExec
-	f := newFixture(t, setup{pgx: func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = mode }})
+	f := newFixture(t, setup{pgx: execMode})
 	f.by(strings.Split(`CREATE TABLE allowed(n int); INSERT INTO allowed VALUES (5);
 CREATE FUNCTION is_allowed(int) RETURNS bool STABLE STRICT LANGUAGE sql AS 'SELECT EXISTS (SELECT FROM allowed WHERE n = $1)';
 CREATE DOMAIN d AS int CHECK (is_allowed(VALUE)); CREATE TYPE pair AS (a d, b int);
@@ -1353,17 +1361,7 @@ CREATE FUNCTION plain(upper) RETURNS upper[] IMMUTABLE LANGUAGE sql AS 'SELECT N
 		"SELECT 5::casts", "SELECT 5::operates", "SELECT 5::calls", "SELECT a_calls(5)", "SELECT z_calls(5)",
 	} {
 		made = append(made, verdictCase{"joinable", read})
-		mustExec(t, f.db, "INSERT INTO allowed VALUES (5), (6)")
-		for i, db := range []*sql.DB{f.plain, f.db, f.db} {
-			if _, err := column[any](bg, db, read, mode); err != nil {
-				t.Errorf("%s, allowed, %d: %v", read, i, err)
-			}
-		}
-		mustExec(t, f.db, "DELETE FROM allowed")
-		for _, db := range []*sql.DB{f.plain, f.db} {
-			_, err := column[any](bg, db, read, mode)
-			same(t, read+", no more allowed", sqlState(err), "23514")
-		}
+		f.allowedAndNot(read)
 	}
 	f.verdicts(append(made, verdictCase{"holdable", "SELECT upper('5')"}, verdictCase{"holdable", "SELECT coalesce(plain(5), '{5}')"}))
 }

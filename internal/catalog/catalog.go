@@ -247,16 +247,19 @@ func (l *loading) followDelicate() {
 	}
 	plain := func(typ string) bool { return !delicate(typ) }
 	for _, a := range l.takes {
-		if !a.operator {
-			f := l.functions[a.name]
-			f.takes = slices.DeleteFunc(f.takes, plain)
-			l.functions[a.name] = f
-		} else if statement.BuiltinOperator(a.name) && delicate(a.typ) {
+		if a.operator && statement.BuiltinOperator(a.name) && delicate(a.typ) {
 			l.hidden.note(stable, "the check of the domain "+a.typ)
-		} else if o, ok := l.operators[a.name]; ok {
-			o.takes = slices.DeleteFunc(o.takes, plain)
-			l.operators[a.name] = o
 		}
+	}
+	for name, f := range l.functions {
+		if f.takes != nil {
+			f.takes = slices.DeleteFunc(f.takes, plain)
+			l.functions[name] = f
+		}
+	}
+	for name, o := range l.operators {
+		o.takes = slices.DeleteFunc(o.takes, plain)
+		l.operators[name] = o
 	}
 	for name := range l.relations {
 		t, ok := l.types[name]

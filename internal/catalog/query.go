@@ -83,8 +83,8 @@ const Query = `WITH RECURSIVE ns AS MATERIALIZED (
 ), flag AS (
 	SELECT tgrelid AS relid, 't' AS flag FROM pg_catalog.pg_trigger WHERE NOT tgisinternal
 	UNION SELECT ev_class, 'r' FROM pg_catalog.pg_rewrite WHERE ev_type <> '1'
-	UNION SELECT attrelid, 'y' FROM pg_catalog.pg_attribute WHERE atttypid >= 16384 -- the first that is not built in
-	UNION SELECT attrelid, 'z' FROM pg_catalog.pg_attribute WHERE atttypid IN (1266, 1270) -- timetz, and arrays of it
+	UNION SELECT attrelid, CASE WHEN atttypid >= 16384 THEN 'y' ELSE 'z' END -- the first that is not built in
+		FROM pg_catalog.pg_attribute WHERE atttypid >= 16384 OR atttypid IN (1266, 1270) -- timetz, and arrays of it
 	UNION SELECT a.attrelid, 'z' FROM pg_catalog.pg_type t JOIN pg_catalog.pg_attribute a ON a.atttypid = t.oid WHERE t.typbasetype IN (1266, 1270)
 ), tree AS MATERIALIZED (
 	SELECT 'uses' AS kind, c.relname AS name, w.ev_action::text AS tree
